@@ -85,7 +85,7 @@ pub struct Unsupported {
 pub type SetAside = BTreeMap<ServicePortName, String>;
 
 /// What `render` is given.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct RenderInput<'a, B> {
     /// The truth.
     pub snapshot: &'a Snapshot,
@@ -97,10 +97,36 @@ pub struct RenderInput<'a, B> {
     pub set_aside: &'a SetAside,
 }
 
+// Derived, these would ask for `B: Copy`, though only a reference to it is held.
+impl<B> Clone for RenderInput<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for RenderInput<'_, B> {}
+
+/// One operation of a plan, printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanEntry {
+    /// The operation in the syntax of the backend's tool.
+    pub text: String,
+    /// The service port it is for; `None` for what all share.
+    pub port: Option<ServicePortName>,
+}
+
 /// A rendered plan: a printable value.
 pub trait Plan: Send {
+    /// The plan's operations, in order.
+    fn entries(&self) -> Vec<PlanEntry>;
     /// The plan as text: the dry run, the golden file and the debug log.
-    fn text(&self) -> String;
+    fn text(&self) -> String {
+        self.entries().into_iter().fold(String::new(), |mut out, entry| {
+            out.push_str(&entry.text);
+            out.push('\n');
+            out
+        })
+    }
     /// Number of operations; 0 means that there is nothing to do.
     fn operations(&self) -> usize;
     /// Replaces everything instead of writing differences.
@@ -253,6 +279,19 @@ pub trait Backend: Send {
     /// # Errors
     /// When the kernel cannot be read.
     fn verify(&mut self, belief: &Self::Belief) -> Result<Drift, Self::Error>;
+
+    /// Compares the kernel with what a snapshot asks for, without a belief, as in a fresh process: what carries no meaning, such as the order of
+    /// endpoints, does not count.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, Self::Error>;
+
+    /// Another instance with the same settings that shares nothing with this one, to `verify` on another thread.
+    #[must_use]
+    fn observer(&self) -> Self
+    where
+        Self: Sized;
 
     /// Removes everything that is ours, in a fresh process after a crash, twice in a row.
     ///

@@ -142,3 +142,6 @@ fn topology_mode(endpoints: &[Endpoint], input: &CategorizeInput<'_>) -> Topolog
     }
     TopologyMode::None
 }
+
+#[cfg(test)]
+mod tests;

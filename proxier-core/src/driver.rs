@@ -1,1 +1,329 @@
-//! driver
+//! One backend instance with what it is believed to have programmed.
+//!
+//! [`Driver`] wraps a typed [`Backend`] and keeps its belief; [`Instance`] is the object-safe view of it that a
+//! registry of backends hands out. The driver is where failures are turned into the next attempt: a refused partial plan is
+//! rendered in full at once, a service port that is refused in a full plan is set aside and the rest goes in, and a failed apply loses no
+//! change because the next change set again starts from the snapshot that was last adopted.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::backend::{
+    Backend, BackendError, Capabilities, CleanupReport, Drift, Plan, PlanEntry, Refused, RenderInput,
+    RetryClass, SetAside, Unsupported,
+};
+use crate::changes::ChangeSet;
+use crate::ids::{Generation, IpFamily};
+use crate::snapshot::Snapshot;
+use crate::stale::StaleFlows;
+
+/// How much a sync may take for granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SyncKind {
+    /// Write what changed since the adopted snapshot.
+    Partial,
+    /// Assume nothing about the kernel; give service ports that were set aside another try.
+    Full,
+}
+
+impl fmt::Display for SyncKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Partial => "partial",
+            Self::Full => "full",
+        })
+    }
+}
+
+/// What a successful sync did.
+#[derive(Clone, Debug)]
+pub struct SyncReport {
+    /// What the plan that went in was.
+    pub kind: SyncKind,
+    /// The generation that is in the kernel now.
+    pub generation: Generation,
+    /// Service ports that differed from the adopted snapshot.
+    pub changed_ports: usize,
+    /// Operations written; 0 if there was nothing to do.
+    pub operations: usize,
+    /// Bytes written.
+    pub bytes: usize,
+    /// Messages or processes.
+    pub messages: usize,
+    /// Plans tried, the one that went in included.
+    pub attempts: usize,
+    /// Errors of the plans that did not go in.
+    pub setbacks: Vec<String>,
+    /// Service ports that were set aside in this sync.
+    pub refused: Vec<Refused>,
+    /// Features that could not be provided.
+    pub unsupported: Vec<Unsupported>,
+    /// UDP flows that may have become stale.
+    pub stale_flows: StaleFlows,
+    /// Sync again after this long to remove leftovers.
+    pub follow_up: Option<Duration>,
+}
+
+/// A backend's error, with the instance it came from.
+#[derive(Debug, thiserror::Error)]
+#[error("{backend} {family} generation {generation}: {source}")]
+pub struct SyncError {
+    /// Backend.
+    pub backend: &'static str,
+    /// Family.
+    pub family: IpFamily,
+    /// Generation that was to be programmed, or is.
+    pub generation: Generation,
+    /// What the caller can do.
+    pub class: RetryClass,
+    /// The backend's own error.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+}
+
+/// A rendered plan as text: the dry run.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    /// The plan's operations, in order.
+    pub entries: Vec<PlanEntry>,
+    /// What could not be provided.
+    pub unsupported: Vec<Unsupported>,
+}
+
+/// A comparison of the kernel with the belief, to be run on any thread of the same network namespace.
+pub struct Verification {
+    /// The generation that is believed to be in the kernel. A result is worth nothing once another one was adopted.
+    pub generation: Generation,
+    job: Box<dyn FnOnce() -> Result<Drift, SyncError> + Send>,
+}
+
+impl Verification {
+    /// Reads the kernel and compares.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    pub fn run(self) -> Result<Drift, SyncError> {
+        (self.job)()
+    }
+}
+
+impl fmt::Debug for Verification {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Verification({})", self.generation)
+    }
+}
+
+/// A backend instance whose types are erased.
+pub trait Instance: Send {
+    /// The backend's name.
+    fn name(&self) -> &'static str;
+    /// The family it serves.
+    fn family(&self) -> IpFamily;
+    /// See [`Backend::probe`].
+    ///
+    /// # Errors
+    /// When looking itself is impossible.
+    fn probe(&mut self) -> Result<Capabilities, SyncError>;
+    /// Renders a snapshot in full, for an empty kernel.
+    fn render(&self, snapshot: &Snapshot) -> Rendered;
+    /// Brings the kernel to a snapshot.
+    ///
+    /// # Errors
+    /// What the kernel refused; the adopted snapshot then still is the one before.
+    fn sync(&mut self, snapshot: &Snapshot, kind: SyncKind) -> Result<SyncReport, SyncError>;
+    /// A comparison of the kernel with what was programmed; `None` before the first sync.
+    fn verification(&self) -> Option<Verification>;
+    /// See [`Backend::compare`].
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, SyncError>;
+    /// See [`Backend::cleanup`]; nothing is believed afterwards.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    fn cleanup(&mut self) -> Result<CleanupReport, SyncError>;
+    /// The snapshot that is in the kernel.
+    fn adopted(&self) -> Option<&Snapshot>;
+    /// Service ports that are left out, with the kernel's reason.
+    fn set_aside(&self) -> &SetAside;
+}
+
+/// Plans that one sync tries at most; each after the first sets at least one more service port aside.
+const MAX_ATTEMPTS: usize = 16;
+
+struct Adopted<B> {
+    belief: B,
+    snapshot: Snapshot,
+}
+
+/// A typed backend and its belief.
+pub struct Driver<B: Backend> {
+    backend: B,
+    adopted: Option<Adopted<B::Belief>>,
+    set_aside: SetAside,
+    /// The belief may be wrong: the next sync must be full.
+    tainted: bool,
+}
+
+impl<B: Backend> Driver<B> {
+    /// A driver that believes nothing yet.
+    pub fn new(backend: B) -> Self {
+        Self { backend, adopted: None, set_aside: SetAside::new(), tainted: true }
+    }
+
+    /// The backend.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// What the kernel is believed to hold.
+    pub fn belief(&self) -> Option<&B::Belief> {
+        self.adopted.as_ref().map(|a| &a.belief)
+    }
+
+    fn error(&self, generation: Generation, source: B::Error) -> SyncError {
+        SyncError {
+            backend: self.backend.name(),
+            family: self.backend.family(),
+            generation,
+            class: source.retry_class(),
+            source: Box::new(source),
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        self.adopted.as_ref().map_or_else(Generation::default, |a| a.snapshot.generation())
+    }
+
+    /// One plan for the snapshot, from the belief or from nothing.
+    fn plan(&self, snapshot: &Snapshot, changes: &ChangeSet, kind: SyncKind) -> B::Plan {
+        let belief = match kind {
+            SyncKind::Partial => self.belief(),
+            SyncKind::Full => None,
+        };
+        self.backend.render(RenderInput { snapshot, changes, belief, set_aside: &self.set_aside })
+    }
+}
+
+impl<B: Backend + 'static> Instance for Driver<B> {
+    fn name(&self) -> &'static str {
+        self.backend.name()
+    }
+
+    fn family(&self) -> IpFamily {
+        self.backend.family()
+    }
+
+    fn probe(&mut self) -> Result<Capabilities, SyncError> {
+        self.backend.probe().map_err(|e| self.error(self.generation(), e))
+    }
+
+    fn render(&self, snapshot: &Snapshot) -> Rendered {
+        let changes = ChangeSet::between(None, snapshot);
+        let plan = self.backend.render(RenderInput {
+            snapshot,
+            changes: &changes,
+            belief: None,
+            set_aside: &SetAside::new(),
+        });
+        Rendered { entries: plan.entries(), unsupported: plan.unsupported().to_vec() }
+    }
+
+    fn sync(&mut self, snapshot: &Snapshot, kind: SyncKind) -> Result<SyncReport, SyncError> {
+        let mut kind = if self.adopted.is_none() || self.tainted { SyncKind::Full } else { kind };
+        let old = self.adopted.as_ref().map(|a| &a.snapshot);
+        let changes = ChangeSet::between(old, snapshot);
+        let stale_flows = StaleFlows::plan(old, snapshot, &changes);
+        if kind == SyncKind::Full {
+            self.set_aside.clear();
+        } else {
+            for change in &changes.ports {
+                self.set_aside.remove(&change.name);
+            }
+        }
+        let mut refused: Vec<Refused> = Vec::new();
+        let mut setbacks = Vec::new();
+        loop {
+            let plan = self.plan(snapshot, &changes, kind);
+            let unsupported = plan.unsupported().to_vec();
+            let written = if plan.is_full() { SyncKind::Full } else { kind };
+            let attempts = setbacks.len() + 1;
+            let error = match self.backend.apply(plan) {
+                Ok((belief, report)) => {
+                    self.adopted = Some(Adopted { belief, snapshot: snapshot.clone() });
+                    self.tainted = false;
+                    return Ok(SyncReport {
+                        kind: written,
+                        generation: snapshot.generation(),
+                        changed_ports: changes.ports.len(),
+                        operations: report.operations,
+                        bytes: report.bytes,
+                        messages: report.messages,
+                        attempts,
+                        setbacks,
+                        refused,
+                        unsupported,
+                        stale_flows,
+                        follow_up: report.follow_up,
+                    });
+                }
+                Err(error) => error,
+            };
+            self.tainted = true;
+            let progress = if kind == SyncKind::Partial {
+                kind = SyncKind::Full;
+                self.set_aside.clear();
+                matches!(error.retry_class(), RetryClass::NeedsFullSync) || !error.refused().is_empty()
+            } else {
+                let before = self.set_aside.len();
+                for r in error.refused() {
+                    self.set_aside.insert(r.port.clone(), r.reason.clone());
+                }
+                refused.extend_from_slice(error.refused());
+                self.set_aside.len() > before
+            };
+            if !progress || attempts >= MAX_ATTEMPTS {
+                return Err(self.error(snapshot.generation(), error));
+            }
+            setbacks.push(error.to_string());
+        }
+    }
+
+    fn verification(&self) -> Option<Verification> {
+        let adopted = self.adopted.as_ref()?;
+        let generation = adopted.snapshot.generation();
+        let belief = adopted.belief.clone();
+        let mut backend = self.backend.observer();
+        let job = move || {
+            backend.verify(&belief).map_err(|source| SyncError {
+                backend: backend.name(),
+                family: backend.family(),
+                generation,
+                class: source.retry_class(),
+                source: Box::new(source),
+            })
+        };
+        Some(Verification { generation, job: Box::new(job) })
+    }
+
+    fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, SyncError> {
+        self.backend.compare(snapshot).map_err(|e| self.error(snapshot.generation(), e))
+    }
+
+    fn cleanup(&mut self) -> Result<CleanupReport, SyncError> {
+        self.adopted = None;
+        self.tainted = true;
+        self.backend.cleanup().map_err(|e| self.error(Generation::default(), e))
+    }
+
+    fn adopted(&self) -> Option<&Snapshot> {
+        self.adopted.as_ref().map(|a| &a.snapshot)
+    }
+
+    fn set_aside(&self) -> &SetAside {
+        &self.set_aside
+    }
+}
+
+#[cfg(test)]
+mod tests;

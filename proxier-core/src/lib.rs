@@ -34,3 +34,6 @@ pub mod reconcile;
 pub mod snapshot;
 pub mod stale;
 pub mod track;
+
+#[cfg(test)]
+mod testing;

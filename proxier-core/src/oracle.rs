@@ -13,6 +13,10 @@ use crate::model::TrafficPolicy;
 use crate::snapshot::{Frontend, LocalDetector};
 
 mod decide;
+mod display;
+#[cfg(test)]
+mod tests;
+
 pub use decide::decide;
 
 /// Where a packet enters this node's network stack.

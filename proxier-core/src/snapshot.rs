@@ -4,6 +4,7 @@
 //! service shares everything else with the snapshot before it, and two snapshots are compared in the time of
 //! what differs between them.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use imbl::OrdMap;
 use ipnet::IpNet;
 
 use crate::categorize::Categories;
-use crate::ids::{Generation, IpFamily, Port, Protocol, ServicePortName, Timestamp};
+use crate::ids::{EndpointAddr, Generation, IpFamily, Port, Protocol, ServicePortName, Timestamp};
 use crate::model::{Endpoint, NodeFacts, TrafficPolicy};
 
 /// How traffic from this node's (or this cluster's) pods is recognised (core spec 9.1).
@@ -91,6 +92,23 @@ pub struct Frontend {
     pub kind: FrontendKind,
     /// What it matches.
     pub key: FrontendKey,
+}
+
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            FrontendKind::ClusterIp => "cluster IP",
+            FrontendKind::LoadBalancerVip => "load balancer VIP",
+            FrontendKind::ExternalIp => "external IP",
+            FrontendKind::NodePort => "node port",
+        };
+        match self.key {
+            FrontendKey::Address { ip, protocol, port } => {
+                write!(f, "{kind} {}/{protocol}", EndpointAddr { ip, port })
+            }
+            FrontendKey::NodePort { protocol, port } => write!(f, "{kind} {port}/{protocol}"),
+        }
+    }
 }
 
 /// A wish for a frontend; the first of those that wish for one key gets it.
@@ -226,7 +244,13 @@ impl Snapshot {
     /// A snapshot without services.
     #[must_use]
     pub fn empty(family: IpFamily, context: Arc<NodeContext>) -> Self {
-        Self { generation: Generation::default(), family, context, ports: OrdMap::new(), claims: OrdMap::new() }
+        Self {
+            generation: Generation::default(),
+            family,
+            context,
+            ports: OrdMap::new(),
+            claims: OrdMap::new(),
+        }
     }
 
     pub(crate) fn successor(&self, context: Arc<NodeContext>) -> Self {

@@ -1,1 +1,4 @@
-//! proxier-testkit
+//! Test material that every backend shares: a model of nftables that answers where a packet goes, and more to come.
+
+pub mod nft;
+pub mod walk;

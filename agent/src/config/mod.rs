@@ -1,0 +1,169 @@
+//! The configuration: what was typed in file and flags, and what it means.
+//!
+//! Two steps. `layers` lays defaults, file and flags over one another by a table of settings, refuses what no row
+//! knows, and keeps each value's origin; the result has the shape of `raw`. `meaning` turns that into a [`Config`], whose values are
+//! valid together. Faults are collected over both steps and reported at once.
+//!
+//! The file's names are kube-proxy's where it has them (core spec 7.2). No backend is named here: the caller says which
+//! there are, the first one is the default, and each may have a section of its own name that only it reads.
+
+mod duration;
+mod error;
+mod layers;
+mod meaning;
+mod raw;
+mod table;
+#[cfg(test)]
+mod tests;
+mod traffic;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use proxier_core::cluster::{DetectLocal, NodePortSelector};
+use proxier_core::ids::NodeName;
+use proxier_core::model::PerFamily;
+use serde_json::Value;
+
+pub use self::duration::{DurationError, parse_duration};
+pub use self::error::{ConfigError, ConfigErrors};
+use self::layers::{Effective, Layers};
+pub use self::layers::{FlagValue, Origin};
+pub use self::table::{API_VERSION, KIND, nearest};
+use crate::telemetry::LogFormat;
+
+/// The configuration as meant.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the backend.
+    pub mode: String,
+    /// This node's name, if it is not the host's.
+    pub hostname_override: Option<NodeName>,
+    /// The folder of manifests; `None` when no source was named.
+    pub manifests: Option<ManifestsConfig>,
+    /// How local traffic is recognised.
+    pub detect_local: DetectLocal,
+    /// Masquerade all traffic to cluster IPs, whatever the backend.
+    pub masquerade_all: bool,
+    /// Addresses that node ports answer on.
+    pub node_port_addresses: NodePortSelector,
+    /// Ranges that cluster IPs are allocated from.
+    pub service_cidrs: Vec<IpNet>,
+    /// What is known of this node without a Node object.
+    pub node: NodeOverrides,
+    /// Logging.
+    pub logging: Logging,
+    /// When to write and to look.
+    pub periods: Periods,
+    /// Serve external IPs (gate `AllowServiceExternalIPs`, core spec 7.9).
+    pub external_ips: bool,
+    sections: BTreeMap<String, Value>,
+    listing: Vec<(String, Effective)>,
+}
+
+/// The manifests source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestsConfig {
+    /// The folder; relative to where the program was started.
+    pub path: PathBuf,
+    /// How often it is looked at beside the kernel's notices; `None` for never.
+    pub poll: Option<Duration>,
+}
+
+/// Facts about this node. What is given here wins over the Node object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeOverrides {
+    /// Its address of each family: the first one given.
+    pub ips: PerFamily<Option<IpAddr>>,
+    /// Its pod ranges.
+    pub pod_cidrs: Vec<IpNet>,
+    /// Its zone.
+    pub zone: Option<Arc<str>>,
+}
+
+/// Logging.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logging {
+    /// How lines look.
+    pub format: LogFormat,
+    /// A filter for [`crate::telemetry::init`].
+    pub level: String,
+}
+
+/// When to write and to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Periods {
+    /// How long after a failure it is tried again, at most (core spec 6.6).
+    pub sync: Duration,
+    /// The least time from the end of one sync to the next; 0 lets a single change out at once.
+    pub min_sync: Duration,
+    /// How often the kernel is compared with what should be in it; `None` for never.
+    pub verify: Option<Duration>,
+}
+
+impl Config {
+    /// Reads the file, if any, lays the flags over it, and checks everything. `backends` are the names of those there are; the
+    /// first is the default.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or every fault that was found.
+    pub fn load(file: Option<&Path>, flags: &[FlagValue], backends: &[&str]) -> Result<Self, ConfigErrors> {
+        let Some(path) = file else { return Self::parse(None, flags, backends) };
+        let text = std::fs::read_to_string(path).map_err(|e| ConfigErrors::Read(path.to_owned(), e))?;
+        Self::parse(Some((&path.display().to_string(), &text)), flags, backends)
+    }
+
+    /// As [`Config::load`], from a file's name and text.
+    ///
+    /// # Errors
+    /// Every fault that was found.
+    pub fn parse(
+        file: Option<(&str, &str)>,
+        flags: &[FlagValue],
+        backends: &[&str],
+    ) -> Result<Self, ConfigErrors> {
+        let mut layers = Layers::new(backends);
+        if let Some((name, text)) = file {
+            layers.file(&name.into(), text);
+        }
+        for flag in flags {
+            layers.flag(flag);
+        }
+        meaning::config(layers)
+    }
+
+    /// This node's name: what was configured, else the host's. `None` when both are blank.
+    #[must_use]
+    pub fn node_name(&self, host_name: &str) -> Option<NodeName> {
+        let name = self.hostname_override.clone().unwrap_or_else(|| NodeName::new(host_name));
+        (!name.as_str().is_empty()).then_some(name)
+    }
+
+    /// A backend's own section, for it to read; `None` when there is none.
+    #[must_use]
+    pub fn section(&self, backend: &str) -> Option<&Value> {
+        self.sections.get(backend)
+    }
+
+    /// Where the value of a setting came from; `None` for a name that is no setting.
+    #[must_use]
+    pub fn origin(&self, path: &str) -> Option<&Origin> {
+        self.listing.iter().find(|(p, _)| p == path).map(|(_, e)| &e.origin)
+    }
+
+    /// Every setting on a line of its own, with its origin: `mode: "nftables"  # from config.yaml`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut out = String::new();
+        for (path, Effective { value, origin }) in &self.listing {
+            let _ = writeln!(out, "{path}: {value}  # from {origin}");
+        }
+        out
+    }
+}

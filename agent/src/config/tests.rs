@@ -1,0 +1,287 @@
+use std::time::Duration;
+
+use proxier_core::cluster::{DetectLocal, NodePortSelector, TrafficOptions};
+use proxier_core::model::NodeFacts;
+
+use super::*;
+
+const BACKENDS: &[&str] = &["nftables", "fake"];
+const HEAD: &str = "apiVersion: proxier.io/v1alpha1\nkind: ProxierConfiguration\n";
+
+fn parse(body: &str, flags: &[FlagValue]) -> Result<Config, ConfigErrors> {
+    Config::parse(Some(("config.yaml", &format!("{HEAD}{body}"))), flags, BACKENDS)
+}
+
+fn good(body: &str) -> Config {
+    parse(body, &[]).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn faults(body: &str) -> Vec<String> {
+    let Err(ConfigErrors::Invalid(errors)) = parse(body, &[]) else { panic!("accepted: {body}") };
+    errors.iter().map(ToString::to_string).collect()
+}
+
+fn flag(path: &'static str, name: &'static str, value: &str) -> FlagValue {
+    FlagValue::text(path, name, Some(value)).expect("given")
+}
+
+#[test]
+fn defaults() {
+    let config = Config::parse(None, &[], BACKENDS).expect("no file is fine");
+    assert_eq!(config.mode, "nftables");
+    assert_eq!(config.manifests, None);
+    assert_eq!(config.hostname_override, None);
+    assert_eq!(config.node_name(" Host-A ").expect("named").as_str(), "host-a");
+    assert_eq!(config.node_name(" "), None);
+    assert_eq!(
+        config.periods,
+        Periods {
+            sync: Duration::from_secs(30),
+            min_sync: Duration::ZERO,
+            verify: Some(Duration::from_secs(60))
+        }
+    );
+    let expected =
+        TrafficOptions { node_port_addresses: NodePortSelector::Primary, ..TrafficOptions::default() };
+    assert_eq!(config.traffic_options(), expected);
+}
+
+#[test]
+fn a_full_file() {
+    let config = good(
+        "mode: fake
+hostnameOverride: ' Node-A '
+source: {manifests: {path: m, poll: 0}}
+clusterCIDR: 10.244.1.7/16,,fd00:10::/56
+nodePortAddresses: [192.168.0.0/24]
+serviceCIDRs: [10.96.0.0/12]
+node: {ips: [10.0.0.1, 10.0.0.2, 'fd00::1'], podCIDRs: [10.244.1.0/24], zone: a}
+logging: {format: json, level: 'info,agent=debug'}
+syncPeriod: 1m30s
+minSyncPeriod: 500ms
+verifyPeriod: 0
+masqueradeAll: true
+featureGates: {AllowServiceExternalIPs: false}
+nftables:
+fake: {anything: [goes, {here: 1}]}
+",
+    );
+    assert_eq!(config.node_name("ignored").expect("named").as_str(), "node-a");
+    assert_eq!(config.manifests, Some(ManifestsConfig { path: "m".into(), poll: None }));
+    let nets = |list: &[&str]| list.iter().map(|t| t.parse().expect("range")).collect::<Vec<IpNet>>();
+    assert_eq!(config.detect_local, DetectLocal::ClusterCidr(nets(&["10.244.0.0/16", "fd00:10::/56"])));
+    assert_eq!(config.logging, Logging { format: LogFormat::Json, level: "info,agent=debug".into() });
+    assert_eq!(config.periods.verify, None);
+    assert_eq!(config.periods.min_sync, Duration::from_millis(500));
+    assert_eq!(config.section("fake").expect("section")["anything"][1]["here"], 1);
+    assert_eq!(config.section("nftables"), None);
+    let options = config.traffic_options();
+    assert!(options.masquerade_all && !options.external_ips && options.node_hints);
+    assert_eq!(options.node_port_addresses, NodePortSelector::Cidrs(nets(&["192.168.0.0/24"])));
+    assert_eq!(options.service_cidrs, nets(&["10.96.0.0/12"]));
+}
+
+#[test]
+fn node_overrides_win_over_the_object() {
+    let config = good("node: {ips: ['fd00::1', 'fd00::2'], zone: b}\n");
+    let mut facts = NodeFacts { zone: Some("a".into()), ..NodeFacts::default() };
+    facts.ips.ipv4 = Some("10.0.0.9".parse().expect("address"));
+    facts.pod_cidrs = vec!["10.1.0.0/24".parse().expect("range")];
+    let before = facts.clone();
+    NodeOverrides::default().apply(&mut facts);
+    assert_eq!(facts, before);
+    config.node.apply(&mut facts);
+    assert_eq!(facts.zone.as_deref(), Some("b"));
+    assert_eq!(facts.ips.ipv4, before.ips.ipv4);
+    assert_eq!(facts.ips.ipv6, Some("fd00::1".parse().expect("address")));
+    assert_eq!(facts.pod_cidrs, before.pod_cidrs);
+}
+
+#[test]
+fn json_file() {
+    let text = "{\n\t\"apiVersion\": \"proxier.io/v1alpha1\",\n\t\"kind\": \"ProxierConfiguration\",\n\t\"mode\": \"fake\"\n}\n";
+    assert_eq!(Config::parse(Some(("c.json", text)), &[], BACKENDS).expect("json").mode, "fake");
+}
+
+#[test]
+fn unknown_keys_name_their_path_and_the_nearest_known_one() {
+    assert_eq!(
+        faults(
+            "detectLocal: {bridgeInterfce: br0}\nsyncperiod: 3s\nbridgeInterface: br0\nzzz: 1\nnftable: {}\nconntrack: {min: 1}\n"
+        ),
+        [
+            "config.yaml: bridgeInterface: unknown key; did you mean detectLocal.bridgeInterface?",
+            "config.yaml: conntrack: unknown key",
+            "config.yaml: detectLocal.bridgeInterfce: unknown key; did you mean bridgeInterface?",
+            "config.yaml: nftable: unknown key; did you mean nftables?",
+            "config.yaml: syncperiod: unknown key; did you mean syncPeriod?",
+            "config.yaml: zzz: unknown key",
+        ]
+    );
+}
+
+#[test]
+fn wrong_types_name_the_path_and_what_was_expected() {
+    assert_eq!(
+        faults(
+            "mode: 3
+source: folder
+clusterCIDR: [10.0.0.0/8]
+nodePortAddresses: 10.0.0.0/8
+serviceCIDRs: [10.0.0.0/8, 7, nonsense]
+syncPeriod: 30
+verifyPeriod: [1s]
+masqueradeAll: 'yes please'
+fake: []
+"
+        ),
+        [
+            "config.yaml: clusterCIDR: expected a text, found a list",
+            "config.yaml: fake: expected a mapping, found a list",
+            "config.yaml: masqueradeAll: expected true or false, found the text \"yes please\"",
+            "config.yaml: mode: expected a text, found the number 3",
+            "config.yaml: nodePortAddresses: expected a list of CIDRs, or [primary], found the text \"10.0.0.0/8\"",
+            "config.yaml: serviceCIDRs[1]: expected a text, found the number 7",
+            &format!("config.yaml: serviceCIDRs[2]: {}", table::cidr("nonsense").expect_err("no range")),
+            "config.yaml: source: expected a mapping, found the text \"folder\"",
+            "config.yaml: syncPeriod: 30 has no unit, such as 30s",
+            "config.yaml: verifyPeriod: expected a duration such as 30s, found a list",
+        ]
+    );
+}
+
+#[test]
+fn all_faults_come_at_once() {
+    let found = faults(
+        "mode: nftabels
+mode: nftabels
+hostnameOverride: '  '
+detectLocalMode: BridgeInterface
+nodePortAddresses: [primary, 10.0.0.0/8]
+logging: {format: txt, level: loud}
+syncPeriod: 0s
+minSyncPeriod: -1s
+featureGates: {AllowServiceExternalIP: true}
+",
+    );
+    assert_eq!(
+        found,
+        [
+            "config.yaml: mode: given more than once",
+            "config.yaml: featureGates.AllowServiceExternalIP: unknown key; did you mean AllowServiceExternalIPs?",
+            "config.yaml: logging.format: \"txt\" is not one of text, json; did you mean text?",
+            "config.yaml: logging.level: \"loud\" is not a log filter: \"loud\" is not a level",
+            "config.yaml: minSyncPeriod: \"-1s\" is negative",
+            "config.yaml: mode: \"nftabels\" is not one of nftables, fake; did you mean nftables?",
+            "config.yaml: nodePortAddresses[0]: primary stands alone: [primary]",
+            "config.yaml: hostnameOverride: blank",
+            "default: detectLocal.bridgeInterface: needed when detectLocalMode is BridgeInterface",
+            "config.yaml: syncPeriod: must be longer than 0",
+        ]
+    );
+}
+
+#[test]
+fn a_refused_value_is_not_refused_twice() {
+    assert_eq!(
+        faults("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: 5}\n"),
+        ["config.yaml: detectLocal.interfaceNamePrefix: expected a text, found the number 5"]
+    );
+}
+
+#[test]
+fn version_and_kind_are_needed() {
+    let Err(errors) = Config::parse(Some(("c.yaml", "kind: KubeProxyConfiguration\n")), &[], BACKENDS) else {
+        panic!("accepted")
+    };
+    assert_eq!(
+        errors.to_string(),
+        "c.yaml: kind: \"KubeProxyConfiguration\" is not one of ProxierConfiguration\n\
+         c.yaml: apiVersion: missing; say apiVersion: proxier.io/v1alpha1"
+    );
+    for (text, want) in
+        [("", "c.yaml: apiVersion: missing"), ("- a\n", "c.yaml: expected a mapping, found a list")]
+    {
+        let error = Config::parse(Some(("c.yaml", text)), &[], BACKENDS).expect_err("refused").to_string();
+        assert!(error.starts_with(want), "{error}");
+    }
+}
+
+#[test]
+fn cluster_cidr_is_one_of_each_family() {
+    assert_eq!(
+        faults("clusterCIDR: 10.0.0.0/8,11.0.0.0/8\n"),
+        ["config.yaml: clusterCIDR: more than one range of one family"]
+    );
+    good("clusterCIDR: 10.0.0.0/8,fd00::/8\n");
+    assert_eq!(
+        good("clusterCIDR: 10.0.0.0/8,11.0.0.0/8\ndetectLocalMode: NodeCIDR\n").detect_local,
+        DetectLocal::NodeCidr
+    );
+    assert_eq!(faults("clusterCIDR: '10.0.0.0/8, fd00::/8'\n").len(), 1, "no spaces");
+}
+
+#[test]
+fn local_modes_need_their_names() {
+    let bridge = good("detectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: br0}\n");
+    assert_eq!(bridge.detect_local, DetectLocal::BridgeInterface("br0".into()));
+    let prefix = good("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: veth}\n");
+    assert_eq!(prefix.detect_local, DetectLocal::InterfaceNamePrefix("veth".into()));
+}
+
+#[test]
+fn periods_fit_together() {
+    assert_eq!(
+        faults("syncPeriod: 1s\nminSyncPeriod: 2s\n"),
+        ["config.yaml: minSyncPeriod: longer than syncPeriod, which is 1s"]
+    );
+    assert_eq!(
+        faults("syncPeriod: 2h\nminSyncPeriod: 61m\n"),
+        ["config.yaml: minSyncPeriod: longer than an hour"]
+    );
+}
+
+#[test]
+fn an_empty_list_of_node_port_addresses_means_primary() {
+    assert_eq!(good("nodePortAddresses: []\n").node_port_addresses, NodePortSelector::Primary);
+    assert_eq!(good("nodePortAddresses: [primary]\n").node_port_addresses, NodePortSelector::Primary);
+}
+
+#[test]
+fn flags_win_and_origins_are_kept() {
+    let flags = [flag("mode", "--backend", "fake"), flag("hostnameOverride", "--node", "n1")];
+    let config = parse("mode: nftables\nclusterCIDR: 10.0.0.0/8\nfake: {a: 1}\n", &flags).expect("good");
+    assert_eq!(config.mode, "fake");
+    assert_eq!(config.origin("mode"), Some(&Origin::Flag("--backend")));
+    assert_eq!(config.origin("kubeconfig"), None);
+    let text = config.describe();
+    for line in [
+        "mode: \"fake\"  # from flag --backend\n",
+        "clusterCIDR: \"10.0.0.0/8\"  # from config.yaml\n",
+        "syncPeriod: \"30s\"  # from default\n",
+        "nodePortAddresses: [\"primary\"]  # from default\n",
+        "fake: {\"a\":1}  # from config.yaml\n",
+    ] {
+        assert!(text.contains(line), "{line} not in\n{text}");
+    }
+}
+
+#[test]
+fn a_wrong_flag_is_named() {
+    let error =
+        parse("", &[flag("clusterCIDR", "--cluster-cidr", "10.0.0.0")]).expect_err("refused").to_string();
+    assert!(error.starts_with("flag --cluster-cidr: clusterCIDR: "), "{error}");
+}
+
+#[test]
+fn a_program_without_backends_says_so() {
+    let error = Config::parse(None, &[], &[]).expect_err("refused").to_string();
+    assert_eq!(error, "default: mode: this program was built without any backend");
+}
+
+#[test]
+fn an_unreadable_file_is_named() {
+    let error =
+        Config::load(Some(Path::new("/nonexistent/c.yaml")), &[], BACKENDS).expect_err("missing").to_string();
+    assert!(error.starts_with("/nonexistent/c.yaml: "), "{error}");
+}

@@ -1,0 +1,39 @@
+//! What the core needs of the configuration.
+
+use proxier_core::cluster::TrafficOptions;
+use proxier_core::ids::IpFamily;
+use proxier_core::model::NodeFacts;
+
+use super::{Config, NodeOverrides};
+
+impl Config {
+    /// The part of the configuration that decides about traffic. Node hints are obeyed: their gate is locked on (core spec 7.9).
+    #[must_use]
+    pub fn traffic_options(&self) -> TrafficOptions {
+        TrafficOptions {
+            detect_local: self.detect_local.clone(),
+            masquerade_all: self.masquerade_all,
+            node_port_addresses: self.node_port_addresses.clone(),
+            service_cidrs: self.service_cidrs.clone(),
+            external_ips: self.external_ips,
+            node_hints: true,
+        }
+    }
+}
+
+impl NodeOverrides {
+    /// Puts what was configured in place of what the Node object said.
+    pub fn apply(&self, facts: &mut NodeFacts) {
+        for family in IpFamily::ALL {
+            if let Some(ip) = self.ips.get(family) {
+                *facts.ips.get_mut(family) = Some(*ip);
+            }
+        }
+        if !self.pod_cidrs.is_empty() {
+            facts.pod_cidrs.clone_from(&self.pod_cidrs);
+        }
+        if let Some(zone) = &self.zone {
+            facts.zone = Some(zone.clone());
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The proxier daemon: sources of Kubernetes objects in, data planes out.
+//!
+//! What it is: assembly. [`cli`] and [`config`] say what is wanted, a [`source`] delivers objects, the core decides, a backend
+//! programs the kernel. What it is not: it holds no service semantics (those are `proxier-core`'s) and no kernel syntax (a backend's).
+
+pub mod cli;
+pub mod commands;
+pub mod config;
+pub mod lab;
+pub mod registry;
+pub mod source;
+pub mod sync;
+pub mod telemetry;
+pub mod world;
+mod yaml;

@@ -1,0 +1,294 @@
+//! The sync loop: one thread owns the world and the backend instances, and does what the reconciler says. No locks.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use proxier_core::backend::Drift;
+use proxier_core::driver::{Instance, SyncError, SyncKind, SyncReport, Verification};
+use proxier_core::ids::{Generation, IpFamily};
+use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
+use proxier_core::snapshot::Snapshot;
+
+use crate::source::{SourceError, SourceEvent};
+use crate::world::World;
+
+/// What wakes the loop.
+#[derive(Debug)]
+pub enum Message {
+    /// Objects changed.
+    Events(Vec<SourceEvent>),
+    /// A comparison of the kernel with the belief ended.
+    Verified(IpFamily, Generation, Result<Drift, SyncError>),
+    /// The source ended.
+    SourceEnded(Result<(), SourceError>),
+    /// Time to go.
+    Stop,
+}
+
+/// Batches that are taken in before the next commit: enough to collapse a burst, few enough not to starve the kernel.
+const MAX_BATCHES: usize = 256;
+
+/// Differences of a drift that are logged.
+const MAX_DRIFT_LINES: usize = 10;
+
+/// One family's backend instance.
+struct Lane {
+    instance: Box<dyn Instance>,
+    reconciler: Reconciler,
+    snapshot: Option<Snapshot>,
+    verifying: bool,
+    programmed: bool,
+}
+
+/// The loop.
+pub struct SyncLoop {
+    world: World,
+    lanes: Vec<Lane>,
+    origin: Instant,
+    own: SyncSender<Message>,
+}
+
+impl SyncLoop {
+    /// A loop over these instances. `own` is the sending end of what [`SyncLoop::run`] receives from.
+    #[must_use]
+    pub fn new(
+        world: World,
+        instances: Vec<Box<dyn Instance>>,
+        policy: Policy,
+        own: SyncSender<Message>,
+    ) -> Self {
+        let lane = |instance| Lane {
+            instance,
+            reconciler: Reconciler::new(policy),
+            snapshot: None,
+            verifying: false,
+            programmed: false,
+        };
+        Self { world, lanes: instances.into_iter().map(lane).collect(), origin: Instant::now(), own }
+    }
+
+    /// Runs until told to stop. The kernel keeps what was programmed.
+    ///
+    /// # Errors
+    /// When the source cannot go on.
+    pub fn run(mut self, messages: &Receiver<Message>) -> Result<(), SourceError> {
+        loop {
+            let first = match self.timeout() {
+                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(timeout) => messages.recv_timeout(timeout),
+            };
+            let mut next = match first {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            };
+            let mut taken = 0;
+            while let Some(message) = next {
+                match message {
+                    Message::Stop => return Ok(()),
+                    Message::SourceEnded(result) => return result,
+                    Message::Events(events) => self.world.apply(events),
+                    Message::Verified(family, generation, result) => self.verified(family, generation, result),
+                }
+                taken += 1;
+                next = if taken < MAX_BATCHES { messages.try_recv().ok() } else { None };
+            }
+            self.publish();
+            for at in 0..self.lanes.len() {
+                self.act(at);
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// How long nothing needs to be done; `None` until a message comes.
+    fn timeout(&self) -> Option<Duration> {
+        let now = self.now();
+        let wait = |lane: &Lane| match lane.reconciler.next(now) {
+            Action::Wait(until) => until.map(|t| t.saturating_sub(now)),
+            Action::Verify if lane.verifying => None,
+            Action::Sync(_) | Action::Verify => Some(Duration::ZERO),
+        };
+        self.lanes.iter().filter_map(wait).min()
+    }
+
+    /// Commits what came in and asks the lanes that it concerns for a sync. Nothing happens before the first complete list.
+    fn publish(&mut self) {
+        if !self.world.synced() {
+            return;
+        }
+        let first = self.lanes.iter().any(|l| l.snapshot.is_none());
+        if first {
+            self.refresh_addresses();
+        }
+        if !first && !self.world.has_pending() {
+            return;
+        }
+        let commit = self.world.commit();
+        for lane in &mut self.lanes {
+            let family = lane.instance.family();
+            let snapshot = commit.snapshot(family);
+            if *commit.changed.get(family) {
+                lane.reconciler.request(SyncKind::Partial);
+                tell_conflicts(lane.snapshot.as_ref(), snapshot);
+            }
+            lane.snapshot = Some(snapshot.clone());
+            lane.reconciler.ready();
+        }
+        if first {
+            let (services, slices) = self.world.objects();
+            tracing::info!(
+                node = %self.world.node_name(),
+                node.seen = self.world.node_seen(),
+                services,
+                slices,
+                "first complete list"
+            );
+        }
+    }
+
+    fn act(&mut self, at: usize) {
+        let now = self.now();
+        let Some(lane) = self.lanes.get_mut(at) else { return };
+        match lane.reconciler.next(now) {
+            Action::Wait(_) => {}
+            Action::Sync(kind) => lane.sync(kind, self.origin),
+            Action::Verify => {
+                if !lane.verifying {
+                    lane.verify(&self.own);
+                    self.refresh_addresses();
+                }
+            }
+        }
+    }
+
+    fn verified(&mut self, family: IpFamily, generation: Generation, result: Result<Drift, SyncError>) {
+        let now = self.now();
+        let Some(lane) = self.lanes.iter_mut().find(|l| l.instance.family() == family) else { return };
+        lane.verifying = false;
+        let current = lane.instance.adopted().is_some_and(|s| s.generation() == generation);
+        let backend = lane.instance.name();
+        match result {
+            Ok(drift) if drift.is_empty() => lane.reconciler.verified(now, true),
+            // Another generation went in meanwhile: what was read belongs to neither.
+            _ if !current => lane.reconciler.verified(now, true),
+            Ok(drift) => {
+                tracing::warn!(backend, %family, drift.items = drift.items.len(), "kernel differs from what was programmed");
+                for item in drift.items.iter().take(MAX_DRIFT_LINES) {
+                    tracing::warn!(backend, %family, item = %item, "drift");
+                }
+                lane.reconciler.verified(now, false);
+            }
+            Err(error) => {
+                tracing::warn!(backend, %family, error = %error, "kernel could not be compared");
+                lane.reconciler.verified(now, true);
+            }
+        }
+    }
+
+    /// The host's addresses decide about node ports and local traffic.
+    fn refresh_addresses(&mut self) {
+        match proxier_sys::addresses::host_addresses() {
+            Ok(addresses) => self.world.set_host_addresses(addresses.into_iter().map(|(_, ip)| ip)),
+            Err(error) => tracing::warn!(error = %error, "cannot list this host's addresses"),
+        }
+    }
+}
+
+impl Lane {
+    fn sync(&mut self, kind: SyncKind, origin: Instant) {
+        let Some(snapshot) = &self.snapshot else { return };
+        self.reconciler.started();
+        let begun = Instant::now();
+        let result = self.instance.sync(snapshot, kind);
+        let outcome = match &result {
+            Ok(report) => {
+                tell_report(&*self.instance, report, begun.elapsed(), !self.programmed);
+                self.programmed = true;
+                Outcome::Done {
+                    follow_up: report.follow_up,
+                    incomplete: !self.instance.set_aside().is_empty(),
+                }
+            }
+            Err(error) => {
+                tracing::error!(
+                    backend = error.backend,
+                    family = %error.family,
+                    generation = error.generation.0,
+                    retry.class = %error.class,
+                    error = %error.source,
+                    "sync failed; what was in force stays"
+                );
+                Outcome::Failed
+            }
+        };
+        self.reconciler.finished(origin.elapsed(), outcome);
+    }
+
+    /// Compares on a thread of its own: a change does not wait for it.
+    fn verify(&mut self, own: &SyncSender<Message>) {
+        let Some(verification) = self.instance.verification() else { return };
+        let family = self.instance.family();
+        let generation = verification.generation;
+        let own = own.clone();
+        let job = move |verification: Verification| {
+            let result = verification.run();
+            // Nobody listens any more once the loop has ended.
+            let _ = own.send(Message::Verified(family, generation, result));
+        };
+        let spawned =
+            thread::Builder::new().name(format!("verify-{family}")).spawn(move || job(verification));
+        match spawned {
+            Ok(_) => self.verifying = true,
+            Err(error) => tracing::warn!(error = %error, "cannot start a thread to compare the kernel"),
+        }
+    }
+}
+
+fn tell_report(instance: &dyn Instance, report: &SyncReport, took: Duration, first: bool) {
+    let (backend, family) = (instance.name(), instance.family());
+    for setback in &report.setbacks {
+        tracing::warn!(backend, %family, error = %setback, "plan refused; tried again");
+    }
+    for refused in &report.refused {
+        tracing::error!(backend, %family, service.port = %refused.port, reason = %refused.reason, "service port set aside");
+    }
+    for unsupported in &report.unsupported {
+        tracing::warn!(backend, %family, service.port = %unsupported.port, feature = %unsupported.feature, "not supported");
+    }
+    if report.operations == 0 && !first {
+        return;
+    }
+    tracing::info!(
+        backend,
+        %family,
+        generation = report.generation.0,
+        sync.kind = %report.kind,
+        ports.changed = report.changed_ports,
+        plan.ops = report.operations,
+        plan.bytes = report.bytes,
+        duration.ms = took.as_secs_f64() * 1000.0,
+        "synced"
+    );
+}
+
+/// Frontends that two service ports wish for: told when the snapshot that shows them is published.
+fn tell_conflicts(old: Option<&Snapshot>, new: &Snapshot) {
+    let changes = proxier_core::changes::ChangeSet::between(old, new);
+    for change in &changes.ports {
+        let before = change.old.as_ref().map_or(&[][..], |p| &p.conflicts);
+        let Some(port) = &change.new else { continue };
+        for conflict in port.conflicts.iter().filter(|c| !before.contains(c)) {
+            tracing::warn!(
+                service.port = %port.name,
+                frontend = %conflict.frontend,
+                winner = %conflict.winner,
+                "frontend belongs to an older service"
+            );
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! From a source's events to the core's cluster: every object goes through intake, and what is wrong with it is told once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use proxier_core::cluster::{Cluster, Commit, TrafficOptions};
+use proxier_core::ids::{NodeName, ServiceName};
+use proxier_core::intake;
+use proxier_core::model::{NodeFacts, SliceName};
+
+use crate::config::NodeOverrides;
+use crate::source::{Object, ObjectKey, ObjectKind, SourceEvent};
+
+/// Everything that the sources said, as the core sees it.
+#[derive(Debug)]
+pub struct World {
+    cluster: Cluster,
+    overrides: NodeOverrides,
+    name: NodeName,
+    /// The Node object's facts; defaults while there is none.
+    node: NodeFacts,
+    node_seen: bool,
+    host_addresses: Vec<std::net::IpAddr>,
+    synced: bool,
+    told: BTreeMap<String, Vec<String>>,
+}
+
+impl World {
+    /// An empty world around a node.
+    #[must_use]
+    pub fn new(name: NodeName, options: TrafficOptions, overrides: NodeOverrides) -> Self {
+        let mut world = Self {
+            cluster: Cluster::new(name.clone(), options),
+            overrides,
+            name,
+            node: NodeFacts::default(),
+            node_seen: false,
+            host_addresses: Vec::new(),
+            synced: false,
+            told: BTreeMap::new(),
+        };
+        world.refresh_node();
+        world
+    }
+
+    /// The first complete list was delivered.
+    #[must_use]
+    pub fn synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The Node object of this node was seen.
+    #[must_use]
+    pub fn node_seen(&self) -> bool {
+        self.node_seen
+    }
+
+    /// This node's name.
+    #[must_use]
+    pub fn node_name(&self) -> &NodeName {
+        &self.name
+    }
+
+    /// The facts that decisions are made with.
+    #[must_use]
+    pub fn node(&self) -> &NodeFacts {
+        self.cluster.node()
+    }
+
+    /// Number of Services and of EndpointSlices.
+    #[must_use]
+    pub fn objects(&self) -> (usize, usize) {
+        self.cluster.objects()
+    }
+
+    /// Takes over the addresses of this host.
+    pub fn set_host_addresses(&mut self, addresses: impl Iterator<Item = std::net::IpAddr>) {
+        let addresses: BTreeSet<_> = addresses.collect();
+        let addresses: Vec<_> = addresses.into_iter().collect();
+        if addresses != self.host_addresses {
+            self.host_addresses = addresses;
+            self.refresh_node();
+        }
+    }
+
+    /// Takes over a batch of events.
+    pub fn apply(&mut self, events: Vec<SourceEvent>) {
+        for event in events {
+            match event {
+                SourceEvent::Upsert(Object::Service(object)) => self.service(&object),
+                SourceEvent::Upsert(Object::EndpointSlice(object)) => self.slice(&object),
+                SourceEvent::Upsert(Object::Node(object)) => self.node_object(&object),
+                SourceEvent::Delete { key, service } => self.delete(&key, service),
+                SourceEvent::Synced => self.synced = true,
+                SourceEvent::Problems { origin, problems } => {
+                    self.tell(format!("source {origin}"), problems.iter().map(ToString::to_string).collect());
+                }
+            }
+        }
+    }
+
+    /// Publishes what changed.
+    pub fn commit(&mut self) -> Commit {
+        self.cluster.commit()
+    }
+
+    /// Would a commit look at anything?
+    #[must_use]
+    pub fn has_pending(&self) -> bool {
+        self.cluster.has_pending()
+    }
+
+    /// What is wrong with objects and files now.
+    pub fn problems(&self) -> impl Iterator<Item = &str> {
+        self.told.values().flatten().map(String::as_str)
+    }
+
+    fn service(&mut self, object: &k8s_openapi::api::core::v1::Service) {
+        let intake = intake::service(object);
+        let Some(name) = intake::service_name(object) else {
+            self.tell("service without a name".to_owned(), lines(&intake.problems));
+            return;
+        };
+        self.tell(format!("service {name}"), lines(&intake.problems));
+        if let Some(ignored) = intake.ignored {
+            tracing::debug!(service = %name, reason = %ignored, "service ignored");
+        }
+        match intake.accepted {
+            Some(service) => self.cluster.upsert_service(service),
+            None => self.cluster.remove_service(&name),
+        };
+    }
+
+    fn slice(&mut self, object: &k8s_openapi::api::discovery::v1::EndpointSlice) {
+        let intake = intake::endpoint_slice(object);
+        let Some(name) = intake::slice_name(object) else {
+            self.tell("slice without a name".to_owned(), lines(&intake.problems));
+            return;
+        };
+        self.tell(format!("slice {}/{}", name.service.namespace, name.name), lines(&intake.problems));
+        if let Some(ignored) = intake.ignored {
+            tracing::debug!(slice = %name.name, reason = %ignored, "endpoint slice ignored");
+        }
+        match intake.accepted {
+            Some(slice) => self.cluster.upsert_slice(slice),
+            None => self.cluster.remove_slice(&name),
+        };
+    }
+
+    fn node_object(&mut self, object: &k8s_openapi::api::core::v1::Node) {
+        let intake = intake::node(object);
+        let Some(facts) = intake.accepted else { return };
+        if facts.name != self.name {
+            return;
+        }
+        self.tell(format!("node {}", self.name), lines(&intake.problems));
+        self.node = facts;
+        self.node_seen = true;
+        self.refresh_node();
+    }
+
+    fn delete(&mut self, key: &ObjectKey, service: Option<Arc<str>>) {
+        match key.kind {
+            ObjectKind::Service => {
+                let name = ServiceName { namespace: Arc::clone(&key.namespace), name: Arc::clone(&key.name) };
+                self.tell(format!("service {name}"), Vec::new());
+                self.cluster.remove_service(&name);
+            }
+            ObjectKind::EndpointSlice => {
+                self.tell(format!("slice {}/{}", key.namespace, key.name), Vec::new());
+                let Some(service) = service else { return };
+                let service = ServiceName { namespace: Arc::clone(&key.namespace), name: service };
+                self.cluster.remove_slice(&SliceName { service, name: Arc::clone(&key.name) });
+            }
+            // The last object seen stays in use (core spec 10.4).
+            ObjectKind::Node if NodeName::new(&key.name) == self.name => {
+                tracing::warn!(node = %self.name, "node object deleted; its last state stays in use");
+            }
+            ObjectKind::Node => {}
+        }
+    }
+
+    fn refresh_node(&mut self) {
+        let mut facts = self.node.clone();
+        self.overrides.apply(&mut facts);
+        facts.host_addresses.clone_from(&self.host_addresses);
+        self.cluster.set_node(facts);
+    }
+
+    /// Logs problems that were not there before under this heading, and says when they are over.
+    fn tell(&mut self, about: String, problems: Vec<String>) {
+        let before = self.told.remove(&about).unwrap_or_default();
+        for problem in problems.iter().filter(|p| !before.contains(p)) {
+            tracing::warn!(problem = %problem, "input problem");
+        }
+        if problems.is_empty() {
+            if !before.is_empty() {
+                tracing::info!(about = %about, "input problem solved");
+            }
+        } else {
+            self.told.insert(about, problems);
+        }
+    }
+}
+
+fn lines(problems: &[intake::Problem]) -> Vec<String> {
+    problems.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,552 @@
+//! The static skeleton of the table, and the chains that serve all services of one kind and endpoint count.
+//!
+//! Base chains, priorities and checks are those of kube-proxy's table (nftables spec 2); services are elements of the
+//! maps named by [`Container`].
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use proxier_core::ids::{IpFamily, Protocol};
+use proxier_core::snapshot::{LocalDetector, NodeContext, NodePortAddresses};
+
+use crate::objects::{
+    Base, Chain, ChainType, CtState, Data, Element, Field, Hook, Key, Name, Op, Rule, Selector, Set, Stmt, Value,
+    Verdict,
+};
+use crate::options::{CtInvalid, Options};
+
+/// A named set or map that exists whatever the services are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Container {
+    /// Active cluster IPs.
+    ClusterIps,
+    /// Addresses that node ports answer on; only when they are not all local ones.
+    NodePortIps,
+    /// Health check node ports.
+    HealthCheckPorts,
+    /// Endpoints of this node as both ends of a connection.
+    Hairpin,
+    /// Cluster IPs, external IPs and load balancer VIPs that have somewhere to go.
+    ServiceIps,
+    /// Node ports that have somewhere to go.
+    ServiceNodePorts,
+    /// Endpoints of the whole cluster, by frontend address and index.
+    ClusterEndpoints,
+    /// Endpoints of this node, by frontend address and index.
+    LocalEndpoints,
+    /// Endpoints of the whole cluster, by node port and index.
+    NodePortClusterEndpoints,
+    /// Endpoints of this node, by node port and index.
+    NodePortLocalEndpoints,
+    /// Addresses that reject or drop.
+    NoEndpointServices,
+    /// Node ports that reject or drop.
+    NoEndpointNodePorts,
+    /// Load balancer VIPs with source ranges.
+    FirewallIps,
+}
+
+impl Container {
+    /// All of them, in the order of creation.
+    pub const ALL: [Self; 13] = [
+        Self::ClusterIps,
+        Self::NodePortIps,
+        Self::HealthCheckPorts,
+        Self::Hairpin,
+        Self::ServiceIps,
+        Self::ServiceNodePorts,
+        Self::ClusterEndpoints,
+        Self::LocalEndpoints,
+        Self::NodePortClusterEndpoints,
+        Self::NodePortLocalEndpoints,
+        Self::NoEndpointServices,
+        Self::NoEndpointNodePorts,
+        Self::FirewallIps,
+    ];
+
+    /// Its name in the kernel.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClusterIps => "cluster-ips",
+            Self::NodePortIps => "nodeport-ips",
+            Self::HealthCheckPorts => "health-check-ports",
+            Self::Hairpin => "hairpin-connections",
+            Self::ServiceIps => "service-ips",
+            Self::ServiceNodePorts => "service-nodeports",
+            Self::ClusterEndpoints => "cluster-endpoints",
+            Self::LocalEndpoints => "local-endpoints",
+            Self::NodePortClusterEndpoints => "nodeport-cluster-endpoints",
+            Self::NodePortLocalEndpoints => "nodeport-local-endpoints",
+            Self::NoEndpointServices => "no-endpoint-services",
+            Self::NoEndpointNodePorts => "no-endpoint-nodeports",
+            Self::FirewallIps => "firewall-ips",
+        }
+    }
+
+    fn comment(self) -> &'static str {
+        match self {
+            Self::ClusterIps => "Active ClusterIPs",
+            Self::NodePortIps => "IPs that accept NodePort traffic",
+            Self::HealthCheckPorts => "healthCheckNodePorts of load balancers",
+            Self::Hairpin => "service hairpin connections",
+            Self::ServiceIps => "ClusterIP, ExternalIP and LoadBalancer IP traffic",
+            Self::ServiceNodePorts => "NodePort traffic",
+            Self::ClusterEndpoints => "endpoints in the cluster, by address",
+            Self::LocalEndpoints => "endpoints on this node, by address",
+            Self::NodePortClusterEndpoints => "endpoints in the cluster, by node port",
+            Self::NodePortLocalEndpoints => "endpoints on this node, by node port",
+            Self::NoEndpointServices => "vmap to drop or reject packets to services with no endpoints",
+            Self::NoEndpointNodePorts => "vmap to drop or reject packets to service nodeports with no endpoints",
+            Self::FirewallIps => "destinations that are subject to LoadBalancerSourceRanges",
+        }
+    }
+
+    fn shape(self) -> (Vec<Field>, Data) {
+        use Field::{Addr, Index, Proto, Service};
+        let address = vec![Addr, Proto, Service];
+        let node_port = vec![Proto, Service];
+        match self {
+            Self::ClusterIps | Self::NodePortIps => (vec![Addr], Data::None),
+            Self::HealthCheckPorts => (vec![Service], Data::None),
+            Self::Hairpin => (vec![Addr, Addr, Proto, Service], Data::None),
+            Self::ServiceIps | Self::NoEndpointServices | Self::FirewallIps => (address, Data::Verdict),
+            Self::ServiceNodePorts | Self::NoEndpointNodePorts => (node_port, Data::Verdict),
+            Self::ClusterEndpoints | Self::LocalEndpoints => {
+                ([&address[..], &[Index]].concat(), Data::Fields(vec![Addr, Service]))
+            }
+            Self::NodePortClusterEndpoints | Self::NodePortLocalEndpoints => {
+                ([&node_port[..], &[Index]].concat(), Data::Fields(vec![Addr, Service]))
+            }
+        }
+    }
+
+    /// The set or map, with room for this many elements.
+    #[must_use]
+    pub fn set(self, size: u32) -> Set {
+        let (key, data) = self.shape();
+        Set {
+            name: self.name().into(),
+            key,
+            data,
+            size: Some(size),
+            timeout: None,
+            comment: Some(self.comment().into()),
+        }
+    }
+
+    /// Its elements carry the name of their service port.
+    #[must_use]
+    pub fn is_commented(self) -> bool {
+        matches!(
+            self,
+            Self::ServiceIps | Self::ServiceNodePorts | Self::NoEndpointServices | Self::NoEndpointNodePorts
+        )
+    }
+}
+
+/// Room for elements of each container. The kernel takes a size as a hard limit (ENFILE), and sized sets are faster and
+/// steadier than unsized ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sizes(BTreeMap<Container, u32>);
+
+/// No container is made smaller than this.
+const MIN_SIZE: u32 = 4096;
+
+impl Sizes {
+    /// Room for twice these numbers of elements, in powers of two.
+    #[must_use]
+    pub fn for_counts(counts: &BTreeMap<Container, usize>) -> Self {
+        let room = |count: &usize| u32::try_from(count.saturating_mul(2)).unwrap_or(u32::MAX >> 1);
+        let size = |count: &usize| room(count).clamp(MIN_SIZE, 1 << 30).next_power_of_two();
+        Self(counts.iter().map(|(c, n)| (*c, size(n))).collect())
+    }
+
+    /// The size of one container.
+    #[must_use]
+    pub fn get(&self, container: Container) -> u32 {
+        self.0.get(&container).copied().unwrap_or(MIN_SIZE)
+    }
+
+    /// Do these numbers of elements fit?
+    #[must_use]
+    pub fn hold(&self, counts: &BTreeMap<Container, usize>) -> bool {
+        counts.iter().all(|(c, n)| *n <= self.get(*c) as usize)
+    }
+}
+
+/// A chain that serves every frontend of one kind with the same numbers of endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CountChain {
+    /// Cluster IP, internal policy Cluster.
+    Cluster(u32),
+    /// Cluster IP, internal policy Local.
+    InternalLocal(u32),
+    /// External IP or VIP, external policy Cluster.
+    ExternalCluster(u32),
+    /// Node port, external policy Cluster.
+    NodePortCluster(u32),
+    /// External IP or VIP, external policy Local: endpoints in the cluster, endpoints on this node.
+    ExternalLocal(u32, u32),
+    /// Node port, external policy Local: endpoints in the cluster, endpoints on this node.
+    NodePortLocal(u32, u32),
+}
+
+impl CountChain {
+    /// Its name in the kernel.
+    #[must_use]
+    pub fn name(self) -> Name {
+        match self {
+            Self::Cluster(n) => format!("cluster-{n}"),
+            Self::InternalLocal(n) => format!("internal-local-{n}"),
+            Self::ExternalCluster(n) => format!("external-cluster-{n}"),
+            Self::NodePortCluster(n) => format!("nodeport-cluster-{n}"),
+            Self::ExternalLocal(c, n) => format!("external-local-{c}-{n}"),
+            Self::NodePortLocal(c, n) => format!("nodeport-local-{c}-{n}"),
+        }
+        .into()
+    }
+
+    /// Its rules.
+    #[must_use]
+    pub fn rules(self, env: &Environment) -> Vec<Rule> {
+        use Container::{ClusterEndpoints, LocalEndpoints, NodePortClusterEndpoints, NodePortLocalEndpoints};
+        match self {
+            Self::Cluster(n) => {
+                let mut rules: Vec<Rule> = env.masquerade_cluster_ip(None).into_iter().collect();
+                rules.push(rule([dnat(ClusterEndpoints, n)]));
+                rules
+            }
+            Self::InternalLocal(n) => {
+                let mut rules: Vec<Rule> = env.masquerade_cluster_ip(None).into_iter().collect();
+                rules.push(rule([dnat(LocalEndpoints, n)]));
+                rules
+            }
+            Self::ExternalCluster(n) => vec![masquerade_rule(), rule([dnat(ClusterEndpoints, n)])],
+            Self::NodePortCluster(n) => vec![masquerade_rule(), rule([dnat(NodePortClusterEndpoints, n)])],
+            Self::ExternalLocal(c, n) => env.local_policy(
+                &[dnat(ClusterEndpoints, c)],
+                (n > 0).then(|| rule([dnat(LocalEndpoints, n)])),
+            ),
+            Self::NodePortLocal(c, n) => env.local_policy(
+                &[dnat(NodePortClusterEndpoints, c)],
+                (n > 0).then(|| rule([dnat(NodePortLocalEndpoints, n)])),
+            ),
+        }
+    }
+}
+
+/// What node and configuration contribute to the rules. Two contexts with equal environments give the same skeleton.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// Family.
+    pub family: IpFamily,
+    /// Local traffic detector.
+    pub detector: Option<LocalDetector>,
+    /// Masquerade all traffic to cluster IPs.
+    pub masquerade_all: bool,
+    /// Where node ports answer.
+    pub node_port_addresses: NodePortAddresses,
+    /// Ranges of cluster IPs, sorted, without overlaps.
+    pub service_cidrs: Vec<IpNet>,
+    /// The node's own address.
+    pub node_ip: Option<IpAddr>,
+}
+
+impl Environment {
+    /// From a snapshot's context.
+    #[must_use]
+    pub fn new(context: &NodeContext, family: IpFamily) -> Self {
+        Self {
+            family,
+            detector: context.detector.clone(),
+            masquerade_all: context.masquerade_all,
+            node_port_addresses: context.node_port_addresses.clone(),
+            service_cidrs: merge_ranges(context.service_cidrs.iter().copied()),
+            node_ip: *context.node.ips.get(family),
+        }
+    }
+
+    /// The match for traffic from local pods, or its opposite.
+    fn local(&self, negated: bool) -> Option<Stmt> {
+        Some(match self.detector.as_ref()? {
+            LocalDetector::Cidr(cidr) => Stmt::Addr { selector: Selector::SourceAddr, negated, cidr: *cidr },
+            LocalDetector::Interface(name) => Stmt::IifName { negated, name: Arc::clone(name), prefix: false },
+            LocalDetector::InterfacePrefix(name) => {
+                Stmt::IifName { negated, name: Arc::clone(name), prefix: true }
+            }
+        })
+    }
+
+    /// The rule that marks traffic to cluster IPs: all of it, or what does not come from local pods (core spec 9.2).
+    #[must_use]
+    pub fn masquerade_cluster_ip(&self, only: Option<IpAddr>) -> Option<Rule> {
+        let mut stmts: Vec<Stmt> = only
+            .map(|ip| Stmt::Addr { selector: Selector::DestAddr, negated: false, cidr: ip.into() })
+            .into_iter()
+            .collect();
+        if !self.masquerade_all {
+            stmts.push(self.local(true)?);
+        }
+        stmts.push(jump(MARK_FOR_MASQUERADE));
+        Some(Rule { stmts, comment: None })
+    }
+
+    /// External policy Local: pods and this host reach the whole cluster, the rest only this node (core spec 9.2).
+    #[must_use]
+    pub fn local_policy(&self, short_circuit: &[Stmt], rest: Option<Rule>) -> Vec<Rule> {
+        let to_cluster = |from: Stmt, comment: &str| Rule {
+            stmts: std::iter::once(from).chain(short_circuit.iter().cloned()).collect(),
+            comment: Some(comment.into()),
+        };
+        let from_host = Stmt::FibLocal(Selector::SourceAddr);
+        let mut rules = Vec::with_capacity(4);
+        rules.extend(self.local(false).map(|pods| to_cluster(pods, "short-circuit pod traffic")));
+        rules.push(Rule {
+            stmts: vec![from_host.clone(), jump(MARK_FOR_MASQUERADE)],
+            comment: Some("masquerade local traffic".into()),
+        });
+        rules.push(to_cluster(from_host, "short-circuit local traffic"));
+        rules.extend(rest);
+        rules
+    }
+
+    /// What begins a look-up by node port: is the destination an address that node ports answer on?
+    fn to_node_port(&self, in_input_hook: bool) -> Vec<Stmt> {
+        match &self.node_port_addresses {
+            NodePortAddresses::Only(_) => {
+                vec![Stmt::InSet {
+                    selectors: vec![Selector::DestAddr],
+                    set: Container::NodePortIps.name().into(),
+                }]
+            }
+            NodePortAddresses::MatchAll => {
+                let loopback = match self.family {
+                    IpFamily::Ipv4 => "127.0.0.0/8",
+                    IpFamily::Ipv6 => "::1/128",
+                };
+                let not_loopback = loopback.parse().ok().map(|cidr| Stmt::Addr {
+                    selector: Selector::DestAddr,
+                    negated: true,
+                    cidr,
+                });
+                let local = (!in_input_hook).then_some(Stmt::FibLocal(Selector::DestAddr));
+                local.into_iter().chain(not_loopback).collect()
+            }
+        }
+    }
+}
+
+/// Union of ranges as the fewest prefixes, sorted: what an interval set holds in its one normal form.
+#[must_use]
+pub fn merge_ranges(ranges: impl Iterator<Item = IpNet>) -> Vec<IpNet> {
+    IpNet::aggregate(&ranges.map(|r| r.trunc()).collect())
+}
+
+/// Marks a packet for masquerading and returns.
+pub const MARK_FOR_MASQUERADE: &str = "mark-for-masquerade";
+/// Rejects; the target of elements for services without endpoints.
+pub const REJECT_CHAIN: &str = "reject-chain";
+
+/// Looks up node ports without endpoints.
+const NODEPORT_ENDPOINTS_CHECK: &str = "nodeport-endpoints-check";
+/// Looks up addresses without endpoints.
+const SERVICE_ENDPOINTS_CHECK: &str = "service-endpoints-check";
+/// Looks up source ranges.
+const FIREWALL_CHECK: &str = "firewall-check";
+/// Refuses what nobody translated.
+const CLUSTER_IPS_CHECK: &str = "cluster-ips-check";
+/// The dispatch.
+const SERVICES: &str = "services";
+/// The way out.
+const MASQUERADING: &str = "masquerading";
+
+const ADDRESS: [Selector; 3] = [Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
+const NODE_PORT: [Selector; 2] = [Selector::L4Proto, Selector::DestPort];
+
+/// A jump.
+#[must_use]
+pub fn jump(chain: &str) -> Stmt {
+    Stmt::Verdict(Verdict::Jump(chain.into()))
+}
+
+/// A goto.
+#[must_use]
+pub fn goto(chain: &Name) -> Stmt {
+    Stmt::Verdict(Verdict::Goto(Arc::clone(chain)))
+}
+
+/// A rule without a comment.
+#[must_use]
+pub fn rule(stmts: impl IntoIterator<Item = Stmt>) -> Rule {
+    Rule { stmts: stmts.into_iter().collect(), comment: None }
+}
+
+/// External policy Cluster: everybody is masqueraded.
+#[must_use]
+pub fn masquerade_rule() -> Rule {
+    Rule { stmts: vec![jump(MARK_FOR_MASQUERADE)], comment: Some("masquerade".into()) }
+}
+
+fn dnat(map: Container, modulus: u32) -> Stmt {
+    let by_node_port =
+        matches!(map, Container::NodePortClusterEndpoints | Container::NodePortLocalEndpoints);
+    let selectors = if by_node_port { NODE_PORT.to_vec() } else { ADDRESS.to_vec() };
+    Stmt::DnatMap { selectors, modulus, map: map.name().into() }
+}
+
+fn base(name: &str, kind: ChainType, hook: Hook, priority: i32) -> Chain {
+    Chain { name: name.into(), base: Some(Base { kind, hook, priority }), comment: None }
+}
+
+/// A chain that is only jumped to.
+#[must_use]
+pub fn regular(name: &Name) -> Chain {
+    Chain { name: Arc::clone(name), base: None, comment: None }
+}
+
+/// The chains that exist whatever the services are, each with its rules, in the order of creation.
+#[must_use]
+pub fn chains(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
+    use Hook::{Forward, Input, Output, Postrouting, Prerouting};
+    let new = |target: &str| rule([Stmt::CtState(CtState::New), jump(target)]);
+    let invalid = (options.ct_invalid == CtInvalid::Drop)
+        .then(|| rule([Stmt::CtState(CtState::Invalid), Stmt::Verdict(Verdict::Drop)]));
+    let health = Rule {
+        stmts: vec![
+            Stmt::L4Proto(Protocol::Tcp),
+            Stmt::InSet {
+                selectors: vec![Selector::DestPort],
+                set: Container::HealthCheckPorts.name().into(),
+            },
+            Stmt::Verdict(Verdict::Accept),
+        ],
+        comment: Some("health check node ports".into()),
+    };
+    let with = |first: [Option<Rule>; 2], rest: &[Rule]| -> Vec<Rule> {
+        first.into_iter().flatten().chain(rest.iter().cloned()).collect()
+    };
+    let input = [new(NODEPORT_ENDPOINTS_CHECK), new(SERVICE_ENDPOINTS_CHECK)];
+    let beyond = [new(SERVICE_ENDPOINTS_CHECK), new(CLUSTER_IPS_CHECK)];
+    let filter = ChainType::Filter;
+    let nat = ChainType::Nat;
+    let mut out = vec![
+        (base("filter-prerouting-pre-dnat", filter, Prerouting, -110), vec![new(FIREWALL_CHECK)]),
+        (base("filter-output-pre-dnat", filter, Output, -110), vec![new(FIREWALL_CHECK)]),
+        (base("filter-input", filter, Input, 0), with([invalid.clone(), Some(health)], &input)),
+        (base("filter-forward", filter, Forward, 0), with([invalid, None], &beyond)),
+        (base("filter-output", filter, Output, 0), beyond.to_vec()),
+        (base("nat-prerouting", nat, Prerouting, -100), vec![rule([jump(SERVICES)])]),
+        (base("nat-output", nat, Output, -100), vec![rule([jump(SERVICES)])]),
+        (base("nat-postrouting", nat, Postrouting, 100), vec![rule([jump(MASQUERADING)])]),
+    ];
+    out.extend(helpers(env, options));
+    out
+}
+
+/// The chains that base chains jump to.
+fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
+    let chain = |name: &str| Chain { name: name.into(), base: None, comment: None };
+    let vmap = |selectors: &[Selector], map: Container| Stmt::Vmap {
+        selectors: selectors.to_vec(),
+        map: map.name().into(),
+    };
+    let mark = options.masquerade_mark();
+    let node_port = |in_input_hook, map| {
+        let lookup = vmap(&NODE_PORT, map);
+        rule(env.to_node_port(in_input_hook).into_iter().chain([lookup]))
+    };
+    let mut cluster_ips = vec![Rule {
+        stmts: vec![
+            Stmt::InSet { selectors: vec![Selector::DestAddr], set: Container::ClusterIps.name().into() },
+            Stmt::Reject,
+        ],
+        comment: Some("Reject traffic to invalid ports of ClusterIPs".into()),
+    }];
+    if let Some(in_cidrs) = in_ranges(Selector::DestAddr, false, &env.service_cidrs) {
+        cluster_ips.push(Rule {
+            stmts: vec![in_cidrs, Stmt::Verdict(Verdict::Drop)],
+            comment: Some("Drop traffic to unallocated ClusterIPs".into()),
+        });
+    }
+    let hairpin = vec![Selector::SourceAddr, Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
+    let reject = Chain {
+        comment: Some("helper for @no-endpoint-services / @no-endpoint-nodeports".into()),
+        ..chain(REJECT_CHAIN)
+    };
+    vec![
+        (
+            chain(NODEPORT_ENDPOINTS_CHECK),
+            vec![node_port(true, Container::NoEndpointNodePorts)],
+        ),
+        (chain(SERVICE_ENDPOINTS_CHECK), vec![rule([vmap(&ADDRESS, Container::NoEndpointServices)])]),
+        (chain(FIREWALL_CHECK), vec![rule([vmap(&ADDRESS, Container::FirewallIps)])]),
+        (
+            chain(SERVICES),
+            vec![
+                rule([vmap(&ADDRESS, Container::ServiceIps)]),
+                node_port(false, Container::ServiceNodePorts),
+            ],
+        ),
+        (
+            chain(MASQUERADING),
+            vec![
+                rule([Stmt::MarkSet(mark), Stmt::XorMark(mark), Stmt::Masquerade]),
+                rule([
+                    Stmt::CtStatusDnat,
+                    Stmt::InSet { selectors: hairpin, set: Container::Hairpin.name().into() },
+                    Stmt::Masquerade,
+                ]),
+            ],
+        ),
+        (chain(CLUSTER_IPS_CHECK), cluster_ips),
+        (chain(MARK_FOR_MASQUERADE), vec![rule([Stmt::OrMark(mark)])]),
+        (reject, vec![rule([Stmt::Reject])]),
+    ]
+}
+
+/// A match on one range or on several; `None` for none.
+#[must_use]
+pub fn in_ranges(selector: Selector, negated: bool, cidrs: &[IpNet]) -> Option<Stmt> {
+    match cidrs {
+        [] => None,
+        [cidr] => Some(Stmt::Addr { selector, negated, cidr: *cidr }),
+        cidrs => Some(Stmt::AddrIn { selector, negated, cidrs: cidrs.to_vec() }),
+    }
+}
+
+/// Elements that depend on the node alone.
+#[must_use]
+pub fn node_port_ips(env: &Environment) -> Vec<Element> {
+    match &env.node_port_addresses {
+        NodePortAddresses::MatchAll => Vec::new(),
+        NodePortAddresses::Only(ips) => ips
+            .iter()
+            .map(|ip| Element { key: Key::Addr(*ip), value: Value::None, comment: None })
+            .collect(),
+    }
+}
+
+/// The containers of this environment.
+pub fn containers(env: &Environment) -> impl Iterator<Item = Container> + use<> {
+    let all = env.node_port_addresses == NodePortAddresses::MatchAll;
+    Container::ALL.into_iter().filter(move |c| !(all && *c == Container::NodePortIps))
+}
+
+/// Operations that build the skeleton in an empty table.
+#[must_use]
+pub fn skeleton(env: &Environment, options: &Options, sizes: &Sizes) -> Vec<Op> {
+    let mut ops: Vec<Op> = containers(env).map(|c| Op::AddSet(c.set(sizes.get(c)))).collect();
+    let chains = chains(env, options);
+    ops.extend(chains.iter().map(|(chain, _)| Op::AddChain(chain.clone())));
+    for (chain, rules) in chains {
+        ops.extend(rules.into_iter().map(|r| Op::AddRule(Arc::clone(&chain.name), r)));
+    }
+    let ips = node_port_ips(env);
+    if !ips.is_empty() {
+        ops.push(Op::AddElements(Container::NodePortIps.name().into(), ips));
+    }
+    ops
+}

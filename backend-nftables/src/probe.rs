@@ -1,0 +1,188 @@
+//! Which of the things this backend needs the kernel has.
+//!
+//! Each feature is tried in a transaction that is never committed: the kernel looks at it and undoes it, so that a probe changes nothing and asks
+//! the kernel itself rather than a version number.
+
+use std::sync::Arc;
+
+use proxier_core::backend::{Atomicity, Capabilities, Requirement};
+use proxier_core::ids::{IpFamily, Port, Protocol};
+use proxier_sys::netlink::{NetfilterSocket, NetlinkError};
+use proxier_sys::version::KernelVersion;
+
+use crate::error::Error;
+use crate::layout::Container;
+use crate::objects::{
+    Base, Chain, ChainType, CtState, Data, Field, Hook, Name, Op, Rule, Selector, Set, Stmt, Table, Verdict,
+};
+use crate::wire;
+
+/// Asks the kernel for every feature.
+///
+/// # Errors
+/// When the kernel does not answer at all, or lacks the right to be asked.
+pub fn probe(socket: &mut NetfilterSocket, family: IpFamily) -> Result<Capabilities, Error> {
+    // Never committed, so the name matters only for messages.
+    let table = Table { family, name: "proxier-probe".into() };
+    let mut requirements = vec![kernel_version()];
+    for feature in features(family) {
+        let answer = try_feature(socket, &table, &feature)?;
+        requirements.push(Requirement {
+            what: feature.name.to_owned(),
+            found: answer.is_none(),
+            required: feature.required,
+            detail: answer.unwrap_or_else(|| "yes".to_owned()),
+        });
+    }
+    let found = |what: &str| requirements.iter().any(|r| r.what == what && r.found);
+    Ok(Capabilities {
+        protocols: Protocol::ALL.to_vec(),
+        session_affinity: found(AFFINITY),
+        source_ranges: found(RANGES),
+        localhost_node_ports: false,
+        reject: found(REJECT),
+        partial_sync: true,
+        atomicity: Atomicity::Whole,
+        check: true,
+        requirements,
+    })
+}
+
+/// The oldest kernel that kube-proxy's nftables mode supports (nftables spec 1); told, not required: the features are what counts.
+fn kernel_version() -> Requirement {
+    let oldest = KernelVersion { major: 5, minor: 13, patch: 0 };
+    match KernelVersion::running() {
+        Ok(version) => Requirement {
+            what: "kernel 5.13 or newer".to_owned(),
+            found: version >= oldest,
+            required: false,
+            detail: version.to_string(),
+        },
+        Err(error) => Requirement {
+            what: "kernel 5.13 or newer".to_owned(),
+            found: false,
+            required: false,
+            detail: error.to_string(),
+        },
+    }
+}
+
+const AFFINITY: &str = "sets that packets fill, with timeout";
+const RANGES: &str = "interval sets";
+const REJECT: &str = "reject";
+
+struct Feature {
+    name: &'static str,
+    required: bool,
+    ops: Vec<Op>,
+}
+
+/// `None` if the kernel takes it, else its refusal.
+fn try_feature(
+    socket: &mut NetfilterSocket,
+    table: &Table,
+    feature: &Feature,
+) -> Result<Option<String>, Error> {
+    let mut ops = vec![Op::AddTable];
+    ops.extend(feature.ops.iter().cloned());
+    let encoded = wire::encode(table, &ops)?;
+    match socket.check_batch(&encoded.batch) {
+        Ok(answer) => Ok(answer.refused.first().map(ToString::to_string)),
+        Err(error) if error.is_permission() => Err(error.into()),
+        Err(error @ NetlinkError::BatchRefused { .. }) => Ok(Some(error.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn features(family: IpFamily) -> Vec<Feature> {
+    let chain: Name = "probe".into();
+    let regular = || Op::AddChain(Chain { name: Arc::clone(&chain), base: None, comment: None });
+    let base = |kind, hook| {
+        Op::AddChain(Chain {
+            name: Arc::clone(&chain),
+            base: Some(Base { kind, hook, priority: 0 }),
+            comment: None,
+        })
+    };
+    let rule = |stmts: Vec<Stmt>| Op::AddRule(Arc::clone(&chain), Rule { stmts, comment: None });
+    let set = |container: Container| Op::AddSet(container.set(64));
+    let name = |container: Container| -> Name { container.name().into() };
+    let address = || vec![Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
+    let feature = |name, ops| Feature { name, required: true, ops };
+    let nat = |stmts| vec![base(ChainType::Nat, Hook::Prerouting), rule(stmts)];
+    let source = || vec![Selector::SourceAddr];
+    let ranges: Vec<ipnet::IpNet> = match family {
+        IpFamily::Ipv4 => ["192.0.2.0/25", "198.51.100.0/24"].iter().filter_map(|r| r.parse().ok()).collect(),
+        IpFamily::Ipv6 => ["2001:db8::/64", "2001:db8:2::/64"].iter().filter_map(|r| r.parse().ok()).collect(),
+    };
+    let first = ranges.first().map(ipnet::IpNet::addr);
+    let target: Vec<_> = first.zip(Port::new(1)).into_iter().collect();
+    let known = Set {
+        name: "probe-affinity".into(),
+        key: vec![Field::Addr],
+        data: Data::None,
+        size: Some(64),
+        timeout: Some(1),
+        comment: None,
+    };
+    let service = Container::ServiceIps;
+    let endpoints = Container::ClusterEndpoints;
+    vec![
+        feature("nf_tables tables and chains", vec![regular()]),
+        feature("filter chains", vec![base(ChainType::Filter, Hook::Forward)]),
+        feature("nat chains", vec![base(ChainType::Nat, Hook::Postrouting)]),
+        feature(
+            "verdict maps with concatenated keys",
+            vec![set(service), regular(), rule(vec![Stmt::Vmap { selectors: address(), map: name(service) }])],
+        ),
+        feature(
+            "numgen, and dnat by a map",
+            [
+                vec![set(endpoints)],
+                nat(vec![Stmt::DnatMap { selectors: address(), modulus: 2, map: name(endpoints) }]),
+            ]
+            .concat(),
+        ),
+        feature("anonymous maps", nat(vec![Stmt::DnatRandom(target)])),
+        feature(
+            "masquerade fully-random",
+            vec![base(ChainType::Nat, Hook::Postrouting), rule(vec![Stmt::MarkSet(1), Stmt::Masquerade])],
+        ),
+        feature(REJECT, vec![regular(), rule(vec![Stmt::Reject])]),
+        feature("fib address type", nat(vec![Stmt::FibLocal(Selector::DestAddr)])),
+        feature(
+            "ct state and status",
+            vec![
+                base(ChainType::Filter, Hook::Forward),
+                rule(vec![Stmt::CtState(CtState::New), Stmt::CtStatusDnat, Stmt::Verdict(Verdict::Drop)]),
+            ],
+        ),
+        feature(
+            "interface names",
+            nat(vec![Stmt::IifName { negated: false, name: "probe".into(), prefix: true }]),
+        ),
+        feature(
+            RANGES,
+            vec![
+                regular(),
+                rule(vec![Stmt::AddrIn {
+                    selector: Selector::SourceAddr,
+                    negated: true,
+                    cidrs: ranges,
+                }]),
+            ],
+        ),
+        Feature {
+            name: AFFINITY,
+            required: false,
+            ops: vec![
+                Op::AddSet(known.clone()),
+                regular(),
+                rule(vec![
+                    Stmt::InSet { selectors: source(), set: Arc::clone(&known.name) },
+                    Stmt::UpdateSource(known.name),
+                ]),
+            ],
+        },
+    ]
+}

@@ -1,0 +1,78 @@
+//! The command line of `proxier-lab`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::scenario::{Experiment, VARIANTS, Variant};
+
+/// Build nodes out of network namespaces, run the proxier agent on them, send traffic, compare with what real clusters do.
+///
+/// Runs as root or, where the kernel allows user namespaces, as any user. Nothing is changed outside; everything goes
+/// with the process. Exit status: 0 as expected, 1 differences, 2 usage, 3 the lab cannot run here.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "proxier-lab", version)]
+pub struct Arguments {
+    /// The agent binary [default: `proxier` beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub proxier: Option<PathBuf>,
+
+    /// Run only this experiment, or only one variant of it; may be repeated
+    #[arg(long, value_name = "A|maps|A/maps")]
+    pub only: Vec<String>,
+
+    /// How the lab starts itself in namespaces of its own.
+    #[arg(long, hide = true, value_name = "NAMESPACES")]
+    pub inside: Option<String>,
+}
+
+/// The pairs of experiment and variant to run.
+///
+/// # Errors
+/// A selector that names nothing.
+pub fn matrix<'a>(
+    experiments: &'a [Experiment],
+    only: &[String],
+) -> anyhow::Result<Vec<(&'a Experiment, &'static Variant)>> {
+    let all: Vec<_> = experiments.iter().flat_map(|e| VARIANTS.iter().map(move |v| (e, v))).collect();
+    let matches = |(e, v): &(&Experiment, &Variant), selector: &str| {
+        selector == e.id || selector == v.name || selector.split_once('/') == Some((e.id, v.name))
+    };
+    if let Some(unknown) = only.iter().find(|s| !all.iter().any(|pair| matches(pair, s))) {
+        let ids: Vec<_> = experiments.iter().map(|e| e.id).collect();
+        let names = VARIANTS.map(|v| v.name);
+        anyhow::bail!(
+            "--only {unknown}: no such experiment ({}) or variant ({})",
+            ids.join(", "),
+            names.join(", ")
+        );
+    }
+    Ok(all.into_iter().filter(|pair| only.is_empty() || only.iter().any(|s| matches(pair, s))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::experiments;
+
+    fn selected(only: &[&str]) -> Vec<String> {
+        let only: Vec<String> = only.iter().map(|s| (*s).to_owned()).collect();
+        matrix(&experiments(), &only).unwrap().iter().map(|(e, v)| format!("{}/{}", e.id, v.name)).collect()
+    }
+
+    #[test]
+    fn selectors_narrow_the_matrix() {
+        assert_eq!(selected(&[]), ["A/maps", "A/chains", "B/maps", "B/chains", "C/maps", "C/chains"]);
+        assert_eq!(selected(&["A", "C/maps"]), ["A/maps", "A/chains", "C/maps"]);
+        assert_eq!(selected(&["chains"]), ["A/chains", "B/chains", "C/chains"]);
+        assert!(matrix(&experiments(), &["D".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        fn clap_command<T: clap::CommandFactory>() -> clap::Command {
+            T::command()
+        }
+        clap_command::<Arguments>().debug_assert();
+    }
+}

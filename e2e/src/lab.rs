@@ -1,0 +1,72 @@
+//! The lab as a whole: isolate, run the matrix, report.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::CommandFactory;
+use clap::error::ErrorKind;
+
+use crate::cli::{Arguments, matrix};
+use crate::report::{self, Line};
+use crate::scenario::experiments;
+use crate::{experiment, isolate, process};
+
+/// Runs the lab and gives its exit status: 0 as expected, 1 differences; other values come from a signal.
+///
+/// # Errors
+/// When the lab cannot run here.
+pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
+    match &arguments.inside {
+        None => outside(arguments),
+        Some(outside) => inside(arguments, outside),
+    }
+}
+
+/// Checks what can be checked before anything is made, then starts the inner half.
+fn outside(arguments: &Arguments) -> anyhow::Result<u8> {
+    if let Err(unknown) = matrix(&experiments(), &arguments.only) {
+        Arguments::command().error(ErrorKind::InvalidValue, unknown).exit();
+    }
+    let program = match &arguments.proxier {
+        Some(path) => path.clone(),
+        None => process::sibling("proxier").context("the lab's own path")?,
+    };
+    let Ok(program) = program.canonicalize() else {
+        bail!(
+            "no agent at {}: build it with `cargo build --bin proxier`, or name one with --proxier",
+            program.display()
+        );
+    };
+    let mut inner: Vec<OsString> = vec!["--proxier".into(), program.into_os_string()];
+    for selector in &arguments.only {
+        inner.extend(["--only".into(), selector.into()]);
+    }
+    isolate::supervise(&inner)
+}
+
+fn inside(arguments: &Arguments, outside: &str) -> anyhow::Result<u8> {
+    let work = isolate::enter(outside)?;
+    let program: PathBuf = arguments.proxier.clone().context("the inner half needs --proxier")?;
+    if !program.is_file() {
+        bail!("{} is hidden by the lab's private /run: use an agent outside of /run", program.display());
+    }
+    let (mut lines, mut listings, mut logs) = (Vec::<Line>::new(), String::new(), String::new());
+    let experiments = experiments();
+    for (experiment, variant) in matrix(&experiments, &arguments.only)? {
+        let outcome = experiment::run(experiment, variant, &program, &work)
+            .with_context(|| format!("experiment {} with {}", experiment.id, variant.name))?;
+        lines.extend(outcome.lines);
+        listings.push_str(&outcome.listing);
+        logs.push_str(&outcome.logs);
+    }
+    let mut text = report::table(&lines);
+    for part in [listings, logs].iter().filter(|p| !p.is_empty()) {
+        text.push('\n');
+        text.push_str(part);
+    }
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{text}\n{}", report::summary(&lines)).context("writing the report")?;
+    Ok(u8::from(lines.iter().any(|l| !l.passed)))
+}

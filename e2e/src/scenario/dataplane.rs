@@ -1,0 +1,94 @@
+//! Experiment B: one Service with an endpoint on each worker, twelve new connections, and the kernel's own listing.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::{Expect, Experiment, Kernel, Layout, NODES, Object, Step, Traffic, pod};
+
+const SERVERS: &[&str] = &["echo-server-1", "echo-server-2"];
+const CLIENT: &str = "client-pod";
+
+/// Experiment B.
+pub(super) fn echo_server() -> Experiment {
+    let client = IpAddr::V4(Ipv4Addr::new(10, 244, 2, 3));
+    let to = |octets: [u8; 4], port| SocketAddr::new(octets.into(), port);
+    Experiment {
+        id: "B",
+        title: "one Service, its kernel state",
+        pods: vec![
+            pod(SERVERS[0], "worker", 1, 2),
+            pod(SERVERS[1], "worker2", 2, 2),
+            pod(CLIENT, "worker2", 2, 3),
+        ],
+        cluster_cidr: "10.244.0.0/16",
+        servers: SERVERS,
+        manifests: &[
+            NODES,
+            ("echo-server.yaml", include_str!("../../manifests/echo-server.yaml")),
+            ("echo-server-slice.yaml", include_str!("../../manifests/echo-server-slice.yaml")),
+        ],
+        frontends: &[("ip", "10.96.66.43 . tcp . 80")],
+        steps: vec![
+            twelve(CLIENT, to([10, 96, 66, 43], 80), "-", Some(client)),
+            twelve(CLIENT, to([172, 30, 0, 4], 30081), "Cluster", None),
+            twelve("client", to([172, 30, 0, 3], 30081), "Cluster", None),
+        ],
+        kernel: |layout| match layout {
+            Layout::Maps => maps(),
+            Layout::Chains => chains(),
+        },
+    }
+}
+
+fn twelve(from: &'static str, to: SocketAddr, policy: &'static str, source: Option<IpAddr>) -> Step {
+    let expect = Expect::Spread { servers: SERVERS, connections: 12, source };
+    Step::Traffic(Traffic { from, to, policy, expect })
+}
+
+fn elements(map: &'static str, key: &'static str, expect: &'static [&'static str]) -> Kernel {
+    Kernel { node: "worker2", family: "ip", object: Object::Elements { map, key }, expect }
+}
+
+fn chain(name: &'static str, expect: &'static [&'static str]) -> Kernel {
+    Kernel { node: "worker2", family: "ip", object: Object::Chain(name), expect }
+}
+
+const FRONTEND: &str = "10.96.66.43 . tcp . 80";
+const NODE_PORT: &str = "tcp . 30081";
+const ENDPOINTS: &[&str] = &["10.244.1.2 . 8080", "10.244.2.2 . 8080"];
+
+fn maps() -> Vec<Kernel> {
+    vec![
+        elements("service-ips", FRONTEND, &["goto cluster-2"]),
+        elements("cluster-endpoints", FRONTEND, ENDPOINTS),
+        elements("service-nodeports", NODE_PORT, &["goto nodeport-cluster-2"]),
+        elements("nodeport-cluster-endpoints", NODE_PORT, ENDPOINTS),
+    ]
+}
+
+/// The names are exact: a hash of the service port's or endpoint's name, then the name (nftables spec 3).
+fn chains() -> Vec<Kernel> {
+    vec![
+        elements("service-ips", FRONTEND, &["goto service-AKD4XF6G-service-dataplane/echo-server/tcp/http"]),
+        elements(
+            "service-nodeports",
+            NODE_PORT,
+            &["goto external-AKD4XF6G-service-dataplane/echo-server/tcp/http"],
+        ),
+        chain(
+            "service-AKD4XF6G-service-dataplane/echo-server/tcp/http",
+            &[
+                "numgen random mod 2 vmap",
+                "goto endpoint-Q7LEI3H3-service-dataplane/echo-server/tcp/http__10.244.1.2/8080",
+                "goto endpoint-JHFC3PET-service-dataplane/echo-server/tcp/http__10.244.2.2/8080",
+            ],
+        ),
+        chain(
+            "endpoint-Q7LEI3H3-service-dataplane/echo-server/tcp/http__10.244.1.2/8080",
+            &["meta l4proto tcp dnat to 10.244.1.2:8080"],
+        ),
+        chain(
+            "endpoint-JHFC3PET-service-dataplane/echo-server/tcp/http__10.244.2.2/8080",
+            &["meta l4proto tcp dnat to 10.244.2.2:8080"],
+        ),
+    ]
+}

@@ -1,0 +1,116 @@
+//! Experiments A and C: which source address an endpoint sees.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::{Expect, Experiment, NODES, Step, Traffic, pod};
+use crate::topology::Pod;
+
+const SERVER: &str = "source-ip-server";
+const LOCAL: &str = "client-local-node";
+const REMOTE: &str = "client-remote-node";
+
+/// Experiment A: the seven rows measured on a real cluster.
+pub(super) fn ipv4() -> Experiment {
+    Experiment {
+        id: "A",
+        title: "source address",
+        pods: pods(),
+        cluster_cidr: "10.244.0.0/16",
+        servers: &[SERVER],
+        manifests: &[
+            NODES,
+            ("source-ip.yaml", include_str!("../../manifests/source-ip.yaml")),
+            ("source-ip-slice.yaml", include_str!("../../manifests/source-ip-slice.yaml")),
+        ],
+        frontends: &[("ip", "10.96.123.219 . tcp . 80")],
+        steps: rows("source-ip.yaml", &V4),
+        kernel: |_| Vec::new(),
+    }
+}
+
+/// Experiment C: the same seven rows on IPv6, for a Service of both families, and one row that its IPv4 half works too.
+pub(super) fn dual_stack() -> Experiment {
+    let cluster_ip = SocketAddr::new(v4([10, 96, 123, 220]), 80);
+    let mut steps = vec![traffic(REMOTE, cluster_ip, "-", Expect::Source(v4([10, 244, 2, 2])))];
+    steps.extend(rows("dual-stack.yaml", &V6));
+    Experiment {
+        id: "C",
+        title: "source address, dual stack",
+        pods: pods(),
+        cluster_cidr: "10.244.0.0/16,fd00:10:244::/48",
+        servers: &[SERVER],
+        manifests: &[
+            NODES,
+            ("dual-stack.yaml", include_str!("../../manifests/dual-stack.yaml")),
+            ("dual-stack-slices.yaml", include_str!("../../manifests/dual-stack-slices.yaml")),
+        ],
+        frontends: &[("ip", "10.96.123.220 . tcp . 80"), ("ip6", "fd00:10:96::7bdc . tcp . 80")],
+        steps,
+        kernel: |_| Vec::new(),
+    }
+}
+
+fn pods() -> Vec<Pod> {
+    vec![pod(SERVER, "worker", 1, 3), pod(LOCAL, "worker", 1, 4), pod(REMOTE, "worker2", 2, 2)]
+}
+
+/// The addresses of the rows in one family.
+struct Family {
+    cluster_ip: SocketAddr,
+    worker: SocketAddr,
+    worker2: SocketAddr,
+    /// Of worker, in its pod range.
+    gateway: IpAddr,
+    local: IpAddr,
+    remote: IpAddr,
+    client: IpAddr,
+}
+
+const V4: Family = Family {
+    cluster_ip: SocketAddr::new(v4([10, 96, 123, 219]), 80),
+    worker: SocketAddr::new(v4([172, 30, 0, 3]), 30080),
+    worker2: SocketAddr::new(v4([172, 30, 0, 4]), 30080),
+    gateway: v4([10, 244, 1, 1]),
+    local: v4([10, 244, 1, 4]),
+    remote: v4([10, 244, 2, 2]),
+    client: v4([172, 30, 0, 5]),
+};
+
+const V6: Family = Family {
+    cluster_ip: SocketAddr::new(v6([0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x7bdc]), 80),
+    worker: SocketAddr::new(v6([0xfd00, 0x30, 0, 0, 0, 0, 0, 3]), 30082),
+    worker2: SocketAddr::new(v6([0xfd00, 0x30, 0, 0, 0, 0, 0, 4]), 30082),
+    gateway: v6([0xfd00, 0x10, 0x244, 1, 0, 0, 0, 1]),
+    local: v6([0xfd00, 0x10, 0x244, 1, 0, 0, 0, 4]),
+    remote: v6([0xfd00, 0x10, 0x244, 2, 0, 0, 0, 2]),
+    client: v6([0xfd00, 0x30, 0, 0, 0, 0, 0, 5]),
+};
+
+fn rows(service: &'static str, family: &Family) -> Vec<Step> {
+    vec![
+        traffic(LOCAL, family.cluster_ip, "-", Expect::Source(family.local)),
+        traffic(REMOTE, family.cluster_ip, "-", Expect::Source(family.remote)),
+        traffic(SERVER, family.cluster_ip, "- (hairpin)", Expect::Source(family.gateway)),
+        traffic("client", family.worker, "Cluster", Expect::Source(family.gateway)),
+        traffic("client", family.worker2, "Cluster", Expect::Source(family.worker2.ip())),
+        Step::Patch {
+            file: service,
+            passage: "externalTrafficPolicy: Cluster",
+            replacement: "externalTrafficPolicy: Local",
+        },
+        traffic("client", family.worker, "Local", Expect::Source(family.client)),
+        traffic("client", family.worker2, "Local", Expect::Silence),
+    ]
+}
+
+fn traffic(from: &'static str, to: SocketAddr, policy: &'static str, expect: Expect) -> Step {
+    Step::Traffic(Traffic { from, to, policy, expect })
+}
+
+const fn v4(octets: [u8; 4]) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(octets[0], octets[1], octets[2], octets[3]))
+}
+
+const fn v6(s: [u16; 8]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::new(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]))
+}

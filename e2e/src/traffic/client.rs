@@ -1,0 +1,157 @@
+//! Clients inside a namespace: one connection or datagram, and what came back.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect as connect_socket, setsockopt, socket,
+    sockopt,
+};
+use proxier_sys::netns::{Netns, NetnsError};
+
+use super::server::time_value;
+
+/// What a client experienced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A server answered.
+    Answered {
+        /// The server's name.
+        server: String,
+        /// The client address it saw.
+        client: IpAddr,
+    },
+    /// Connection refused (a reset or an ICMP port unreachable).
+    Refused,
+    /// Nothing came back in time.
+    TimedOut,
+    /// No route, or an ICMP host or network unreachable.
+    Unreachable,
+    /// Anything else.
+    Failed(String),
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answered { client, .. } => write!(f, "{client}"),
+            Self::Refused => f.write_str("refused"),
+            Self::TimedOut => f.write_str("nothing: timed out"),
+            Self::Unreachable => f.write_str("unreachable"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+        }
+    }
+}
+
+/// Opens one new TCP connection from the namespace, optionally from a given source address, and reads the answer. The time
+/// limit holds for each of the two steps.
+///
+/// # Errors
+/// When the namespace cannot be entered; everything the network does is a [`Seen`].
+pub fn connect(
+    namespace: &str,
+    from: Option<IpAddr>,
+    to: SocketAddr,
+    timeout: Duration,
+) -> Result<Seen, NetnsError> {
+    Netns::named(namespace)?.run(|| tcp(from, to, timeout).unwrap_or_else(|e| classify(&e)))
+}
+
+/// Sends one UDP datagram from the namespace and waits for the answer.
+///
+/// # Errors
+/// When the namespace cannot be entered; everything the network does is a [`Seen`].
+pub fn exchange(
+    namespace: &str,
+    from: Option<IpAddr>,
+    to: SocketAddr,
+    timeout: Duration,
+) -> Result<Seen, NetnsError> {
+    Netns::named(namespace)?.run(|| udp(from, to, timeout).unwrap_or_else(|e| classify(&e)))
+}
+
+fn tcp(from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> io::Result<Seen> {
+    let family = if to.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket: OwnedFd = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // On Linux the send time limit bounds connect too (socket(7)).
+    setsockopt(&socket, sockopt::SendTimeout, &time_value(timeout))?;
+    if let Some(from) = from {
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(SocketAddr::new(from, 0)))?;
+    }
+    connect_socket(socket.as_raw_fd(), &SockaddrStorage::from(to))?;
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(timeout))?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(parse(&text))
+}
+
+fn udp(from: Option<IpAddr>, to: SocketAddr, timeout: Duration) -> io::Result<Seen> {
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
+    let socket = UdpSocket::bind(SocketAddr::new(from.unwrap_or(any), 0))?;
+    socket.set_read_timeout(Some(timeout))?;
+    socket.connect(to)?;
+    socket.send(b"who am I?\n")?;
+    let mut buffer = [0; 256];
+    let length = socket.recv(&mut buffer)?;
+    Ok(parse(&String::from_utf8_lossy(&buffer[..length])))
+}
+
+fn parse(text: &str) -> Seen {
+    let mut words = text.split_whitespace();
+    match (words.next(), words.next().and_then(|w| w.parse().ok())) {
+        (Some(server), Some(client)) => Seen::Answered { server: server.to_owned(), client },
+        _ => Seen::Failed(format!("an answer that names no client: {text:?}")),
+    }
+}
+
+fn classify(error: &io::Error) -> Seen {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ECONNREFUSED) => Seen::Refused,
+        // A connect that runs into the send time limit ends with EINPROGRESS, a read with EAGAIN.
+        Some(Errno::EINPROGRESS | Errno::EAGAIN | Errno::ETIMEDOUT) => Seen::TimedOut,
+        Some(Errno::EHOSTUNREACH | Errno::ENETUNREACH) => Seen::Unreachable,
+        _ => Seen::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_names_server_and_client() {
+        let client = "10.244.1.4".parse().unwrap();
+        assert_eq!(parse("echo 10.244.1.4 40000\n"), Seen::Answered { server: "echo".to_owned(), client });
+        assert!(matches!(parse(""), Seen::Failed(_)));
+        assert!(matches!(parse("echo nobody 1"), Seen::Failed(_)));
+    }
+
+    #[test]
+    fn errors_are_told_apart() {
+        let of = |e: Errno| classify(&io::Error::from(e));
+        assert_eq!(of(Errno::ECONNREFUSED), Seen::Refused);
+        assert_eq!(of(Errno::EINPROGRESS), Seen::TimedOut);
+        assert_eq!(of(Errno::EAGAIN), Seen::TimedOut);
+        assert_eq!(of(Errno::EHOSTUNREACH), Seen::Unreachable);
+        assert!(matches!(of(Errno::EPERM), Seen::Failed(_)));
+    }
+
+    #[test]
+    fn a_closed_port_refuses_and_an_open_one_answers() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, client) = listener.accept().unwrap();
+            io::Write::write_all(&mut stream, format!("s {} 1\n", client.ip()).as_bytes()).unwrap();
+        });
+        let seen = tcp(Some("127.0.0.9".parse().unwrap()), to, Duration::from_secs(5)).unwrap();
+        server.join().unwrap();
+        assert_eq!(seen, Seen::Answered { server: "s".to_owned(), client: "127.0.0.9".parse().unwrap() });
+        assert_eq!(classify(&tcp(None, to, Duration::from_secs(5)).unwrap_err()), Seen::Refused);
+    }
+}

@@ -1,0 +1,60 @@
+//! Our own netlink writer and reader, in safe code.
+//!
+//! * [`AttrWriter`] and [`AttrIter`] write and read attributes, nested or not.
+//! * [`Batch`] is one nfnetlink transaction as bytes.
+//! * [`NetfilterSocket`] sends a batch with one system call and says which message was refused and why; it
+//!   also dumps and asks for single objects.
+//!
+//! The layout of headers and attributes is the one of the kernel's user interface headers `linux/netlink.h`
+//! and `linux/netfilter/nfnetlink.h`.
+
+mod attr;
+mod batch;
+mod error;
+#[cfg(test)]
+mod kernel_tests;
+mod message;
+mod reader;
+mod socket;
+mod transport;
+
+pub use attr::{AttrTooLong, AttrWriter};
+pub use batch::{Batch, MessageIndex, OversizedMessage};
+pub use error::{NetlinkError, errno_name};
+pub use reader::{Attr, AttrError, AttrIter};
+pub use socket::{BatchAnswer, DumpMessage, MessageType, NetfilterSocket, RefusedMessage};
+
+pub(crate) use transport::Transport;
+
+/// Message flags, `NLM_F_*` in `linux/netlink.h`.
+pub mod flags {
+    /// The message asks the kernel for something; set on every message this crate writes.
+    pub const REQUEST: u16 = 0x1;
+    /// Answer with an acknowledgement even on success. Never set inside a batch, where one answer per
+    /// message overflows the receive buffer.
+    pub const ACK: u16 = 0x4;
+    /// Send the notification of the change back to the sender.
+    pub const ECHO: u16 = 0x8;
+    /// On a new-object message: replace what exists.
+    pub const REPLACE: u16 = 0x100;
+    /// On a delete message: do not delete what is inside.
+    pub const NONREC: u16 = 0x100;
+    /// On a new-object message: refuse with EEXIST what exists.
+    pub const EXCL: u16 = 0x200;
+    /// On a new-object message: create what does not exist.
+    pub const CREATE: u16 = 0x400;
+    /// On a new-object message: add to the end of the list.
+    pub const APPEND: u16 = 0x800;
+    /// On a get message: answer with all objects.
+    pub const DUMP: u16 = 0x300;
+}
+
+/// nfnetlink subsystems, `NFNL_SUBSYS_*` in `linux/netfilter/nfnetlink.h`.
+pub mod subsystem {
+    /// Connection tracking table.
+    pub const CTNETLINK: u8 = 1;
+    /// ipset.
+    pub const IPSET: u8 = 6;
+    /// nftables.
+    pub const NFTABLES: u8 = 10;
+}

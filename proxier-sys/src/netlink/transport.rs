@@ -1,0 +1,259 @@
+//! One netlink socket: buffers, one send, receiving, and the request-answer exchanges all families share.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use netlink_sys::{Socket, SocketAddr};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{GetSockOpt, SetSockOpt, getsockopt, setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::attr::AttrWriter;
+use super::error::NetlinkError;
+use super::flags;
+use super::message::{
+    self, BadMessage, DONE, DUMP_INTERRUPTED, ERROR, Head, Messages, NOOP, OVERRUN, Verdict,
+};
+
+/// The kernel answers before `send` returns or while we receive; only a kernel that does not answer at all
+/// meets this limit.
+const ANSWER_SECONDS: i64 = 10;
+/// Larger than any datagram the kernel makes for a dump (32 KiB).
+const DATAGRAM: usize = 128 * 1024;
+/// A socket buffer is accounted in a C int which the kernel doubles.
+const LARGEST_BUFFER: usize = (i32::MAX / 2) as usize;
+/// How often a dump is tried before its objects are said to change too fast.
+const DUMP_ATTEMPTS: u32 = 8;
+
+/// What [`Transport::receive`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// A datagram is in [`Transport::messages`].
+    Datagram,
+    /// Nothing is waiting.
+    Nothing,
+    /// The kernel had to throw answers away; others may still be waiting.
+    Overflow,
+}
+
+/// Whether [`Transport::receive`] waits for a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    Yes,
+    No,
+}
+
+/// An answer that outlives the receive buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) kind: u16,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// A netlink socket connected to the kernel: nobody else can send to it.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    socket: Socket,
+    sequence: u32,
+    send_buffer: usize,
+    receive_buffer: usize,
+    datagram: Vec<u8>,
+}
+
+impl Transport {
+    /// Opens a socket of a netlink protocol (`NETLINK_ROUTE`, `NETLINK_NETFILTER`, ...) in the network
+    /// namespace of the calling thread, to which it belongs from then on.
+    pub(crate) fn open(protocol: isize) -> Result<Self, NetlinkError> {
+        let mut socket = Socket::new(protocol).map_err(failed("open"))?;
+        socket.bind_auto().map_err(failed("bind"))?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(failed("connect"))?;
+        // Linux 4.2 and 4.12; without them answers are longer and carry no explanation.
+        socket.set_cap_ack(true).map_err(failed("set option"))?;
+        socket.set_ext_ack(true).map_err(failed("set option"))?;
+        let limit = TimeVal::seconds(ANSWER_SECONDS);
+        set(&socket, sockopt::ReceiveTimeout, &limit).map_err(failed("set option"))?;
+        let send_buffer = get(&socket, sockopt::SndBuf).map_err(failed("get option"))?;
+        let receive_buffer = get(&socket, sockopt::RcvBuf).map_err(failed("get option"))?;
+        Ok(Self { socket, sequence: 0, send_buffer, receive_buffer, datagram: Vec::with_capacity(DATAGRAM) })
+    }
+
+    /// Makes room for a message of `bytes` bytes; a failure shows in the send that follows.
+    pub(super) fn grow_send_buffer(&mut self, bytes: usize) {
+        // The kernel keeps 32 bytes back. It doubles what is asked, so asking for `bytes` is enough.
+        let wanted = bytes.min(LARGEST_BUFFER);
+        if wanted.saturating_add(32) <= self.send_buffer {
+            return;
+        }
+        if let Err(error) = set(&self.socket, sockopt::SndBufForce, &wanted) {
+            tracing::debug!(%error, bytes = wanted, "send buffer not forced, trying within the system's limit");
+            let _ = set(&self.socket, sockopt::SndBuf, &wanted);
+        }
+        self.send_buffer = get(&self.socket, sockopt::SndBuf).unwrap_or(self.send_buffer);
+    }
+
+    /// Makes room for `bytes` bytes of answers, as far as the process may.
+    pub(super) fn grow_receive_buffer(&mut self, bytes: usize) {
+        let wanted = bytes.min(LARGEST_BUFFER);
+        if wanted <= self.receive_buffer {
+            return;
+        }
+        if let Err(error) = set(&self.socket, sockopt::RcvBufForce, &wanted) {
+            tracing::debug!(%error, bytes = wanted, "receive buffer not forced, trying within the system's limit");
+            let _ = set(&self.socket, sockopt::RcvBuf, &wanted);
+        }
+        self.receive_buffer = get(&self.socket, sockopt::RcvBuf).unwrap_or(self.receive_buffer);
+    }
+
+    /// Sends all of `bytes` with one system call, in which the kernel also processes them.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), NetlinkError> {
+        self.grow_send_buffer(bytes.len());
+        loop {
+            match self.socket.send(bytes, 0) {
+                Ok(sent) if sent == bytes.len() => return Ok(()),
+                Ok(_) => {
+                    return Err(NetlinkError::Malformed { what: "the kernel took only part of a message" });
+                }
+                // Interrupted before the kernel took the message, so it is safe to send it again.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed("send")(error)),
+            }
+        }
+    }
+
+    /// Reads one datagram.
+    pub(super) fn receive(&mut self, wait: Wait) -> Result<Received, NetlinkError> {
+        let waiting = if wait == Wait::No { libc::MSG_DONTWAIT } else { 0 };
+        loop {
+            self.datagram.clear();
+            let received = self.socket.recv(&mut self.datagram, waiting | libc::MSG_TRUNC);
+            return match received {
+                Ok(length) if length > self.datagram.len() => {
+                    Err(NetlinkError::Malformed { what: "answer larger than the receive buffer" })
+                }
+                Ok(_) => Ok(Received::Datagram),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => Ok(Received::Overflow),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match wait {
+                    Wait::No => Ok(Received::Nothing),
+                    Wait::Yes => Err(NetlinkError::TimedOut),
+                },
+                Err(error) => Err(failed("receive")(error)),
+            };
+        }
+    }
+
+    /// The messages of the datagram received last.
+    pub(super) fn messages(&self) -> Messages<'_> {
+        Messages::new(&self.datagram)
+    }
+
+    /// Throws away what an exchange that failed left behind.
+    pub(super) fn discard_stale(&mut self) -> Result<(), NetlinkError> {
+        while self.receive(Wait::No)? != Received::Nothing {}
+        Ok(())
+    }
+
+    /// One request with its answers, up to the acknowledgement.
+    pub(crate) fn request(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        fixed: &[u8],
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Result<Vec<Answer>, NetlinkError> {
+        let sequence = self.next_sequence();
+        let head = Head { kind, flags: flags | flags::REQUEST | flags::ACK, sequence };
+        let mut bytes = Vec::with_capacity(256);
+        message::write(&mut bytes, head, fixed, fill)?;
+        self.send(&bytes)?;
+        Ok(self.collect(sequence)?.answers)
+    }
+
+    /// One dump, tried again when objects changed meanwhile.
+    pub(crate) fn dump(
+        &mut self,
+        kind: u16,
+        fixed: &[u8],
+        fill: impl Fn(&mut AttrWriter<'_>),
+    ) -> Result<Vec<Answer>, NetlinkError> {
+        for attempt in 1..=DUMP_ATTEMPTS {
+            let sequence = self.next_sequence();
+            let head = Head { kind, flags: flags::REQUEST | flags::DUMP, sequence };
+            let mut bytes = Vec::with_capacity(256);
+            message::write(&mut bytes, head, fixed, &fill)?;
+            self.send(&bytes)?;
+            let collected = self.collect(sequence)?;
+            if !collected.interrupted {
+                return Ok(collected.answers);
+            }
+            tracing::debug!(attempt, "dump interrupted by changes, trying again");
+        }
+        Err(NetlinkError::DumpInterrupted { attempts: DUMP_ATTEMPTS })
+    }
+
+    /// Never 0, which the kernel uses for what nobody asked for.
+    fn next_sequence(&mut self) -> u32 {
+        self.sequence = self.sequence.checked_add(1).unwrap_or(1);
+        self.sequence
+    }
+
+    /// Reads until the end of the exchange `sequence`; answers to older ones are passed over.
+    fn collect(&mut self, sequence: u32) -> Result<Collected, NetlinkError> {
+        let mut collected = Collected::default();
+        loop {
+            match self.receive(Wait::Yes)? {
+                Received::Datagram => {}
+                Received::Nothing | Received::Overflow => {
+                    return Err(NetlinkError::Overflow { refused: Vec::new() });
+                }
+            }
+            for message in self.messages() {
+                let message = message.map_err(malformed)?;
+                if message.sequence != sequence {
+                    continue;
+                }
+                collected.interrupted |= message.flags & DUMP_INTERRUPTED != 0;
+                match message.kind {
+                    NOOP => {}
+                    OVERRUN => return Err(NetlinkError::Overflow { refused: Vec::new() }),
+                    ERROR | DONE => return collected.end(Verdict::read(&message).map_err(malformed)?),
+                    kind => collected.answers.push(Answer { kind, payload: message.payload.to_vec() }),
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Collected {
+    answers: Vec<Answer>,
+    interrupted: bool,
+}
+
+impl Collected {
+    fn end(self, verdict: Verdict) -> Result<Self, NetlinkError> {
+        match verdict {
+            Verdict { errno: 0, .. } => Ok(self),
+            // Some dumps end with EINTR instead of the flag when their objects changed.
+            Verdict { errno, .. } if errno == Errno::EINTR as i32 => Ok(Self { interrupted: true, ..self }),
+            Verdict { errno, message, .. } => Err(NetlinkError::Refused { errno, message }),
+        }
+    }
+}
+
+pub(super) fn malformed(error: BadMessage) -> NetlinkError {
+    NetlinkError::Malformed { what: error.0 }
+}
+
+fn failed(call: &'static str) -> impl Fn(io::Error) -> NetlinkError {
+    move |source| NetlinkError::Socket { call, source }
+}
+
+fn set<O: SetSockOpt>(socket: &impl AsFd, option: O, value: &O::Val) -> io::Result<()> {
+    setsockopt(socket, option, value).map_err(io::Error::from)
+}
+
+fn get<O: GetSockOpt>(socket: &impl AsFd, option: O) -> io::Result<O::Val> {
+    getsockopt(socket, option).map_err(io::Error::from)
+}

@@ -1,0 +1,14 @@
+//! The nft model and packet walker: whole rulesets, the meaning of single statements, what is refused, and the kernel.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of test functions"
+)]
+
+mod example;
+mod kernel;
+mod peer;
+mod refusals;
+mod rows;
+mod semantics;
