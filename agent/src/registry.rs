@@ -21,12 +21,15 @@ pub trait Factory: Send {
 #[error("{}", .0.join("\n"))]
 pub struct RegistryError(pub Vec<String>);
 
+/// Reads a backend's section of the configuration.
+type Build = fn(Option<&Value>) -> Result<Box<dyn Factory>, RegistryError>;
+
 /// A backend that is built in.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// Its name in `mode` and of its section.
     pub name: &'static str,
-    build: fn(Option<&Value>) -> Result<Box<dyn Factory>, RegistryError>,
+    build: Build,
 }
 
 impl std::fmt::Debug for Entry {

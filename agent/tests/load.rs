@@ -2,7 +2,7 @@
 //!
 //! `cargo test --release --package agent --test load -- --ignored --nocapture`
 
-#![allow(clippy::expect_used, reason = "a test, its helper functions included")]
+#![allow(clippy::expect_used, reason = "all of it is a test")]
 
 use std::fmt::Write as _;
 use std::fs;

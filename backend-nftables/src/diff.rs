@@ -35,8 +35,7 @@ pub fn diff(table: &Table, expected: &Observed, observed: &Observed, doomed: &BT
 
 fn chain_differs(want: &Chain, seen: &Chain, items: &mut Vec<DriftItem>) {
     if want != seen {
-        let show = |c: &Chain| format!("chain {}", text::chain_text(c));
-        items.push(DriftItem::Different(show(want), show(seen)));
+        items.push(DriftItem::Different(text::chain_text(want), text::chain_text(seen)));
     }
 }
 

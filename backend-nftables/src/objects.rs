@@ -214,6 +214,7 @@ pub enum Stmt {
         cidr: IpNet,
     },
     /// `ip saddr [!=] { a, b/len }`: an anonymous interval set. Ranges must not overlap, and must be sorted; see `merge_ranges` of `layout`.
+    /// At least two: both writers make a single one a [`Stmt::Addr`], and that is what is read back.
     AddrIn {
         /// Source or destination.
         selector: Selector,

@@ -19,7 +19,8 @@ use proxier_core::ids::IpFamily;
 use proxier_core::names::truncate_comment;
 
 use crate::objects::{
-    Atom, Base, Chain, ChainType, Data, Element, Field, Hook, Key, Name, Op, Rule, Set, TABLE_COMMENT, Table, Value,
+    Atom, Base, Chain, ChainType, Data, Element, Field, Hook, Key, Name, Op, Rule, Set, TABLE_COMMENT, Table,
+    Value,
 };
 
 mod rules;
@@ -173,7 +174,11 @@ impl Printer {
                 self.rule(rule);
             }
             Op::AddSet(set) => {
-                self.named_command(if set.data == Data::None { "add set" } else { "add map" }, table, &set.name);
+                self.named_command(
+                    if set.data == Data::None { "add set" } else { "add map" },
+                    table,
+                    &set.name,
+                );
                 self.out.push(' ');
                 self.set_body(set);
             }

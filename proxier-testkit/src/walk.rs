@@ -12,6 +12,8 @@ use proxier_core::ids::{EndpointAddr, Port};
 use proxier_core::oracle::{Choice, Outcome, Packet};
 
 mod fraction;
+#[cfg(test)]
+mod tests;
 
 pub use fraction::Fraction;
 
@@ -48,7 +50,7 @@ impl WalkHost {
         address.is_loopback() || self.addresses.contains(&address)
     }
 
-    /// The interface towards an address, by the longest prefix; `lo` for an address of this host.
+    /// The interface towards an address of another host, by the longest prefix.
     #[must_use]
     pub fn interface_towards(&self, address: IpAddr) -> Option<&Arc<str>> {
         let matching = self.routes.iter().filter(|(net, _)| net.contains(&address));
@@ -158,6 +160,7 @@ impl Walk {
         let all = self.branches.len();
         match (rejected, dropped, untouched) {
             (0, 0, 0) if all > 0 => choices(&shares),
+            _ if all == 0 => Err(WalkError::Mixed("no branch".into())),
             (n, 0, 0) if n == all => Ok(Outcome::Reject),
             (0, n, 0) if n == all => Ok(Outcome::Drop),
             (0, 0, n) if n == all => Ok(Outcome::NotOurs),

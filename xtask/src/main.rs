@@ -1,2 +1,40 @@
-//! xtask
-fn main() {}
+//! The repository's own commands, run as `cargo xtask <command>`. They need a Rust toolchain and nothing else: system
+//! packages that a command uses are installed by it as root on Debian, and named with the exact command elsewhere.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this program starts cargo and prints for a person; it is no part of the product"
+)]
+
+mod cli;
+mod metadata;
+mod packages;
+mod process;
+mod steps;
+mod tally;
+mod tasks;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Arguments, Task};
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().task {
+        Task::Lab { release, args } => tasks::lab(release, &args),
+        Task::Test { only } => steps::run(steps::TEST, &only),
+        Task::Lint => steps::run(steps::LINT, &[]),
+        Task::Golden => tasks::golden(),
+        Task::Bench { args } => tasks::bench(&args),
+        Task::Deny => tasks::deny(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -57,7 +57,9 @@ impl Printer {
             Stmt::GotoRandom(chains) => self.goto_random(chains),
             Stmt::Dnat(IpAddr::V4(addr), port) => self.put(format_args!("dnat to {addr}:{port}")),
             Stmt::Dnat(IpAddr::V6(addr), port) => self.put(format_args!("dnat to [{addr}]:{port}")),
-            Stmt::UpdateSource(set) => self.put(format_args!("update @{set} {{ {} saddr }}", ip(self.family))),
+            Stmt::UpdateSource(set) => {
+                self.put(format_args!("update @{set} {{ {} saddr }}", ip(self.family)));
+            }
             Stmt::Masquerade => self.out.push_str("masquerade fully-random"),
             Stmt::Reject => self.out.push_str("reject"),
             Stmt::Verdict(verdict) => self.verdict(verdict),

@@ -56,10 +56,13 @@ fn a_transaction_is_one_command_per_line() {
         Op::AddChain(Chain { name: "reject-chain".into(), base: None, comment: Some("helper".into()) }),
         Op::FlushChain("services".into()),
         Op::AddRule("nat-prerouting".into(), rule(vec![Stmt::Verdict(Verdict::Jump("services".into()))])),
-        Op::AddElements("service-ips".into(), vec![
-            Element { key: dns, value: goto("cluster-2"), comment: Some("kube-system/dns:dns".into()) },
-            element(other, Value::Verdict(Verdict::Drop)),
-        ]),
+        Op::AddElements(
+            "service-ips".into(),
+            vec![
+                Element { key: dns, value: goto("cluster-2"), comment: Some("kube-system/dns:dns".into()) },
+                element(other, Value::Verdict(Verdict::Drop)),
+            ],
+        ),
         Op::AddElements("service-ips".into(), Vec::new()),
         Op::DeleteElements("service-ips".into(), vec![dns, other]),
         Op::DeleteElements("service-ips".into(), Vec::new()),
@@ -90,7 +93,8 @@ delete table ip kube-proxy
 fn sets_are_declared_by_type_or_where_an_index_is_in_them_by_example() {
     use Field::{Addr, Index, Proto, Service};
     let endpoint = || Data::Fields(vec![Addr, Service]);
-    let affinity = Set { size: Some(65_535), timeout: Some(10_800), ..set("affinity-x", &[Addr], Data::None) };
+    let affinity =
+        Set { size: Some(65_535), timeout: Some(10_800), ..set("affinity-x", &[Addr], Data::None) };
     let eps = Set {
         size: Some(65_536),
         comment: Some("endpoints".into()),
@@ -106,14 +110,17 @@ fn sets_are_declared_by_type_or_where_an_index_is_in_them_by_example() {
         ]
         .map(|set| set_text(table, &set))
     };
-    assert_eq!(texts(&v4()), [
-        "set cluster-ips { type ipv4_addr ; }",
-        "map service-nodeports { type inet_proto . inet_service : verdict ; }",
-        "map plain { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service ; }",
-        "set affinity-x { type ipv4_addr ; size 65535 ; flags dynamic,timeout ; timeout 10800s ; }",
-        "map cluster-endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : \
+    assert_eq!(
+        texts(&v4()),
+        [
+            "set cluster-ips { type ipv4_addr ; }",
+            "map service-nodeports { type inet_proto . inet_service : verdict ; }",
+            "map plain { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service ; }",
+            "set affinity-x { type ipv4_addr ; size 65535 ; flags dynamic,timeout ; timeout 10800s ; }",
+            "map cluster-endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : \
          ip daddr . th dport ; size 65536 ; comment \"endpoints\" ; }",
-    ]);
+        ]
+    );
     assert_eq!(texts(&v6())[0], "set cluster-ips { type ipv6_addr ; }");
     assert!(texts(&v6())[4].contains("typeof ip6 daddr . meta l4proto . th dport . "));
 }

@@ -115,7 +115,9 @@ pub(super) fn write(w: &mut AttrWriter<'_>, element: &Element) {
         match &element.value {
             Value::None => {}
             Value::Verdict(to) => write_verdict(w, elem::DATA, to),
-            Value::Endpoint(addr, port) => write_value(w, elem::DATA, endpoint_bytes(*addr, *port).as_slice()),
+            Value::Endpoint(addr, port) => {
+                write_value(w, elem::DATA, endpoint_bytes(*addr, *port).as_slice());
+            }
         }
         if let Some(comment) = &element.comment {
             w.put_bytes(elem::USERDATA, userdata::comment(comment).as_slice());

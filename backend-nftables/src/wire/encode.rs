@@ -32,7 +32,7 @@ pub fn encode(table: &Table, ops: &[Op]) -> Result<Encoded, WireError> {
     let mut encoder = Encoder {
         family: table.family,
         table: &table.name,
-        batch: Batch::with_capacity(subsystem::NFTABLES, 256 * ops.len()),
+        batch: Batch::with_capacity(subsystem::NFTABLES, ops.iter().map(room).sum()),
         owner: Vec::with_capacity(ops.len()),
         sets: 0,
         op: 0,
@@ -44,6 +44,15 @@ pub fn encode(table: &Table, ops: &[Op]) -> Result<Encoded, WireError> {
     }
     encoder.batch.bytes().map_err(NetlinkError::from)?;
     Ok(Encoded { batch: encoder.batch, owner: encoder.owner })
+}
+
+/// About as many bytes as an operation takes, so that a big transaction is not copied while it grows.
+fn room(op: &Op) -> usize {
+    match op {
+        Op::AddElements(_, elements) => 128 + elements.len() * 104,
+        Op::DeleteElements(_, keys) => 128 + keys.len() * 40,
+        _ => 256,
+    }
 }
 
 struct Encoder<'a> {
@@ -72,7 +81,9 @@ impl Encoder<'_> {
                 w.put_bytes(table::USERDATA, userdata::comment(TABLE_COMMENT).as_slice());
             }),
             Op::DeleteTable => self.message(msg::DEL_TABLE, 0, |w| w.put_str(table::NAME, name)),
-            Op::AddChain(added) => self.message(msg::NEW_CHAIN, flags::CREATE, |w| write_chain(w, name, added)),
+            Op::AddChain(added) => {
+                self.message(msg::NEW_CHAIN, flags::CREATE, |w| write_chain(w, name, added));
+            }
             Op::FlushChain(flushed) => self.message(msg::DEL_RULE, 0, |w| {
                 w.put_str(rule::TABLE, name);
                 w.put_str(rule::CHAIN, flushed);

@@ -11,8 +11,8 @@ use proxier_sys::netlink::AttrWriter;
 
 use super::elements::{addr_bytes, write_value, write_verdict};
 use super::numbers::{
-    IFNAMSIZ, bitwise, cmp, ct, dynset, elem_list, expr, fib, immediate, lookup, masq, meta, nat, numgen, payload,
-    reg, reject,
+    IFNAMSIZ, bitwise, cmp, ct, dynset, elem_list, expr, fib, immediate, lookup, masq, meta, nat, numgen,
+    payload, reg, reject,
 };
 use super::{addr_len, nfproto};
 use crate::objects::{CtState, Rule, Selector, Stmt, Verdict};

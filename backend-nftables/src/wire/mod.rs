@@ -15,6 +15,7 @@
 //! ```
 
 mod check;
+mod decode;
 mod elements;
 mod encode;
 mod expressions;

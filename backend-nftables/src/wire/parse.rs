@@ -6,8 +6,8 @@
 use proxier_sys::netlink::{Attr, AttrIter};
 
 use super::numbers::{
-    bitwise, chain, cmp, ct, data, dynset, elem_list, expr, fib, hook, immediate, lookup, masq, meta, nat, numgen,
-    payload, reg, reject, rule, set, verdict,
+    bitwise, chain, cmp, ct, data, dynset, elem_list, expr, fib, hook, immediate, lookup, masq, meta, nat,
+    numgen, payload, reg, reject, rule, set, verdict,
 };
 use crate::objects::Verdict;
 
@@ -75,12 +75,15 @@ impl<'a, const N: usize> Attrs<'a, N> {
 
     /// `NFTA_DATA_VALUE` inside of an attribute.
     pub(super) fn value(&self, kind: u16) -> Option<&'a [u8]> {
-        self.nested(kind)?.find_map(|attr| attr.ok().filter(|attr| attr.kind == data::VALUE)).map(|a| a.payload)
+        self.nested(kind)?
+            .find_map(|attr| attr.ok().filter(|attr| attr.kind == data::VALUE))
+            .map(|a| a.payload)
     }
 
     /// `NFTA_DATA_VERDICT` inside of an attribute: its code and chain.
     pub(super) fn verdict(&self, kind: u16) -> Option<(u32, Option<&'a str>)> {
-        let inner = self.nested(kind)?.find_map(|attr| attr.ok().filter(|attr| attr.kind == data::VERDICT))?;
+        let inner =
+            self.nested(kind)?.find_map(|attr| attr.ok().filter(|attr| attr.kind == data::VERDICT))?;
         let inner = Attrs::<4>::read(inner.nested())?;
         Some((inner.u32(data::VERDICT_CODE)?, inner.str(data::VERDICT_CHAIN)))
     }
@@ -207,25 +210,77 @@ const UNREADABLE: &str = "unreadable";
 /// An expression, registers numbered in steps of four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expr<'a> {
-    Payload { base: u32, offset: u32, len: u32, dreg: u32 },
-    Meta { key: u32, dreg: u32 },
-    MetaSet { key: u32, sreg: u32 },
-    Ct { key: u32, dreg: u32 },
+    Payload {
+        base: u32,
+        offset: u32,
+        len: u32,
+        dreg: u32,
+    },
+    Meta {
+        key: u32,
+        dreg: u32,
+    },
+    MetaSet {
+        key: u32,
+        sreg: u32,
+    },
+    Ct {
+        key: u32,
+        dreg: u32,
+    },
     /// `dreg = (sreg & mask) ^ xor`
-    Bitwise { sreg: u32, dreg: u32, mask: &'a [u8], xor: &'a [u8] },
-    Cmp { sreg: u32, op: u32, data: &'a [u8] },
-    Immediate { dreg: u32, data: &'a [u8] },
-    Verdict { code: u32, chain: Option<&'a str> },
-    Lookup { set: &'a str, sreg: u32, dreg: Option<u32>, inverted: bool },
-    Numgen { dreg: u32, modulus: u32 },
+    Bitwise {
+        sreg: u32,
+        dreg: u32,
+        mask: &'a [u8],
+        xor: &'a [u8],
+    },
+    Cmp {
+        sreg: u32,
+        op: u32,
+        data: &'a [u8],
+    },
+    Immediate {
+        dreg: u32,
+        data: &'a [u8],
+    },
+    Verdict {
+        code: u32,
+        chain: Option<&'a str>,
+    },
+    Lookup {
+        set: &'a str,
+        sreg: u32,
+        dreg: Option<u32>,
+        inverted: bool,
+    },
+    Numgen {
+        dreg: u32,
+        modulus: u32,
+    },
     /// `dnat` to one address and one port.
-    Dnat { family: u32, addr: u32, port: u32 },
-    Masquerade { flags: u32 },
-    Reject { kind: u32, code: Option<u8> },
+    Dnat {
+        family: u32,
+        addr: u32,
+        port: u32,
+    },
+    Masquerade {
+        flags: u32,
+    },
+    Reject {
+        kind: u32,
+        code: Option<u8>,
+    },
     /// Address type.
-    FibType { dreg: u32, flags: u32 },
+    FibType {
+        dreg: u32,
+        flags: u32,
+    },
     /// `update @set`, without a timeout or statements of its own.
-    Update { set: &'a str, sreg: u32 },
+    Update {
+        set: &'a str,
+        sreg: u32,
+    },
     /// Not of our kinds; its name.
     Other(&'a str),
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use proxier_core::ids::{IpFamily, Port, Protocol};
 
-use super::elements::{read_addr, read_endpoint};
+use super::elements::read_addr;
 use super::expressions::{DPORT_OFFSET, IMMEDIATE_PORT, PORT_LEN, addr_offset, mapped_port, registers};
 use super::numbers::{IFNAMSIZ, cmp, ct, fib, masq, meta, payload, reg, reject};
 use super::parse::{Expr, RawRule, our_verdict};
@@ -97,7 +97,12 @@ impl Raiser<'_> {
     }
 
     /// What is done with loaded fields.
-    fn on_fields<'e, 'a>(&self, selectors: Vec<Selector>, exprs: &'e [Expr<'a>], next: u32) -> Raised<'e, 'a> {
+    fn on_fields<'e, 'a>(
+        &self,
+        selectors: Vec<Selector>,
+        exprs: &'e [Expr<'a>],
+        next: u32,
+    ) -> Raised<'e, 'a> {
         match exprs {
             [Expr::Lookup { set, sreg: R, dreg: None, inverted }, rest @ ..] => {
                 Some((self.in_set(selectors, set, *inverted)?, rest))
@@ -171,19 +176,26 @@ impl Raiser<'_> {
             [Expr::Verdict { code, chain }, rest @ ..] => {
                 Some((Stmt::Verdict(our_verdict((*code, *chain), |name| name.into())?), rest))
             }
-            [Expr::Payload { base: payload::NETWORK, offset, len, dreg: R }, Expr::Cmp { sreg: R, op, data }, rest @ ..] =>
-            {
+            [
+                Expr::Payload { base: payload::NETWORK, offset, len, dreg: R },
+                Expr::Cmp { sreg: R, op, data },
+                rest @ ..,
+            ] => {
                 let cidr = self.beginning(*len, data)?;
                 Some((Stmt::Addr { selector: self.side(*offset)?, negated: negated(*op)?, cidr }, rest))
             }
-            [Expr::Ct { key, dreg: R }, Expr::Bitwise { sreg: R, dreg: R, mask, xor }, not_zero, rest @ ..]
-                if is_zero(xor) && is_not_zero(not_zero) =>
-            {
-                Some((ct_bit(*key, host_u32(mask)?)?, rest))
-            }
-            [Expr::Meta { key: meta::MARK, dreg: R }, Expr::Bitwise { sreg: R, dreg: R, mask, xor }, end, rest @ ..] => {
-                Some((mark(host_u32(mask)?, host_u32(xor)?, end)?, rest))
-            }
+            [
+                Expr::Ct { key, dreg: R },
+                Expr::Bitwise { sreg: R, dreg: R, mask, xor },
+                not_zero,
+                rest @ ..,
+            ] if is_zero(xor) && is_not_zero(not_zero) => Some((ct_bit(*key, host_u32(mask)?)?, rest)),
+            [
+                Expr::Meta { key: meta::MARK, dreg: R },
+                Expr::Bitwise { sreg: R, dreg: R, mask, xor },
+                end,
+                rest @ ..,
+            ] => Some((mark(host_u32(mask)?, host_u32(xor)?, end)?, rest)),
             [Expr::Meta { key: meta::IIFNAME, dreg: R }, Expr::Cmp { sreg: R, op, data }, rest @ ..] => {
                 Some((iifname(negated(*op)?, data)?, rest))
             }
@@ -197,9 +209,11 @@ impl Raiser<'_> {
                 };
                 Some((Stmt::FibLocal(selector), rest))
             }
-            [Expr::Numgen { dreg: R, modulus }, Expr::Lookup { set, sreg: R, dreg: Some(to), inverted: false }, rest @ ..] => {
-                self.random(*modulus, set, *to, rest)
-            }
+            [
+                Expr::Numgen { dreg: R, modulus },
+                Expr::Lookup { set, sreg: R, dreg: Some(to), inverted: false },
+                rest @ ..,
+            ] => self.random(*modulus, set, *to, rest),
             [
                 Expr::Immediate { dreg: R, data: addr },
                 Expr::Immediate { dreg: IMMEDIATE_PORT, data: port },
@@ -256,11 +270,6 @@ fn foreign(raw: &RawRule<'_>, comment: Option<&str>) -> ObservedRule {
         words.push('"');
     }
     ObservedRule::Foreign(words)
-}
-
-/// Address and port of an endpoint map's value.
-pub(super) fn endpoint(family: IpFamily, bytes: &[u8]) -> Option<(IpAddr, Port)> {
-    read_endpoint(family, bytes)
 }
 
 fn one_addr(selectors: &[Selector]) -> Option<Selector> {

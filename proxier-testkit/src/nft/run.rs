@@ -100,7 +100,7 @@ impl<'r> Runner<'r> {
                 RuleEnd::Finished(end) => done.push((state, end)),
                 RuleEnd::Return => open.push(Cursor { state, name, chain, rule: chain.rules.len(), stack }),
                 RuleEnd::Jump(target) => {
-                    stack.push((name, chain, rule));
+                    stack.push((name, chain, rule + 1));
                     open.push(self.enter(state, target, stack)?);
                 }
                 RuleEnd::Goto(target) => open.push(self.enter(state, target, stack)?),

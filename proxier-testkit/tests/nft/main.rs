@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "helpers of tests, outside of test functions"
+    reason = "functions that tests share are no test functions"
 )]
 
 mod example;

@@ -2,7 +2,7 @@
 
 use proxier_core::oracle::Outcome;
 use proxier_testkit::nft;
-use proxier_testkit::walk::{BranchOutcome, Delivery, WalkError, WalkHost};
+use proxier_testkit::walk::{BranchOutcome, Delivery, Walk, WalkError, WalkHost};
 
 use crate::rows;
 
@@ -40,13 +40,8 @@ fn check(lines: &str, rows: &str) {
     assert!(rows::check(&rules, &host(), rows) > 0);
 }
 
-fn walk(lines: &str, packet: &str) -> nft_walk::Result {
+fn walk(lines: &str, packet: &str) -> Result<Walk, WalkError> {
     nft::walk(&nft::parse(&script(lines)).unwrap(), &rows::packet(packet), &host())
-}
-
-mod nft_walk {
-    pub(super) type Result =
-        std::result::Result<proxier_testkit::walk::Walk, proxier_testkit::walk::WalkError>;
 }
 
 #[test]
@@ -139,6 +134,20 @@ fn the_first_translation_ends_nat() {
         9.9.9.9@eth0 > 1.0.0.1 tcp 5 = 2.0.0.1:5
         # accept is no translation: the next nat chain is asked
         9.9.9.9@eth0 > 1.0.0.2 tcp 5 = 3.0.0.1:5 M
+        ",
+    );
+}
+
+#[test]
+fn a_translation_to_the_same_place_is_none_for_conntrack() {
+    // The kernel sets the status bit only if the connection's addresses or ports change.
+    check(
+        "pre meta l4proto tcp dnat to 1.0.0.1:80
+         fwd ct status dnat drop",
+        "
+        9.9.9.9@eth0 > 1.0.0.1 tcp 80 = 1.0.0.1:80
+        9.9.9.9@eth0 > 1.0.0.1 tcp 81 = drop
+        9.9.9.9@eth0 > 1.0.0.2 tcp 80 = drop
         ",
     );
 }

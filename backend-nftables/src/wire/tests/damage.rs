@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proxier_core::ids::IpFamily;
 
+use super::super::decode::{Names, content_of, read_elements};
 use super::super::encode;
-use super::super::observe::{Names, content_of, read_elements};
 use super::super::parse::{RawChain, RawRule, RawSet};
 use super::super::raise::{Content, Raiser};
 use super::roundtrip::messages;

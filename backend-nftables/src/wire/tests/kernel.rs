@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use proxier_sys::netlink::{AttrIter, BatchAnswer, MessageType, NetfilterSocket, 
 use proxier_sys::netns;
 use proxier_sys::runner::{CommandSpec, Output, Runner as _, SystemRunner};
 
-use super::super::{encode, nfproto, observe};
+use super::super::{WireError, encode, nfproto, observe};
 use super::samples::{Sample, name, port, rule, sorted};
 use crate::objects::*;
 use crate::text::{family, ops_text};
@@ -72,8 +73,10 @@ fn raw_objects(table: &Table) -> Vec<Vec<(u16, Vec<u8>)>> {
     // NFT_MSG_GETSET with NFTA_SET_HANDLE, NFT_MSG_GETRULE with NFTA_RULE_HANDLE and NFTA_RULE_POSITION.
     for (message, left_out) in [(10, &[16][..]), (7, &[3, 6][..])] {
         let kind = MessageType::new(subsystem::NFTABLES, message);
-        let objects =
-            NetfilterSocket::open().unwrap().dump(kind, nfproto(table.family), |w| w.put_str(1, &table.name)).unwrap();
+        let objects = NetfilterSocket::open()
+            .unwrap()
+            .dump(kind, nfproto(table.family), |w| w.put_str(1, &table.name))
+            .unwrap();
         for object in objects {
             let attrs = AttrIter::new(&object.payload).map(Result::unwrap);
             let attrs = attrs.filter(|attr| !left_out.contains(&attr.kind));
@@ -172,18 +175,24 @@ fn changes(sample: &Sample) -> Vec<Op> {
             name("cluster-endpoints"),
             vec![element(key(0), Value::Endpoint(sample.addr(99), port(99)))],
         ),
-        Op::DeleteElements(name("service-ips"), vec![Key::AddrPort(sample.addr(11), Protocol::Tcp, port(443))]),
+        Op::DeleteElements(
+            name("service-ips"),
+            vec![Key::AddrPort(sample.addr(11), Protocol::Tcp, port(443))],
+        ),
         // The chain stays, the rules go.
         Op::FlushChain(name("nat-output")),
         Op::FlushChain(name("mark-it")),
         Op::AddChain(Chain { name: name("fresh"), base: None, comment: None }),
         Op::AddRule(name("fresh"), rule([Stmt::Vmap { selectors: full, map: name("service-ips") }])),
         // nft makes one range of these, and prints it in a form that it loads as something else.
-        Op::AddRule(name("fresh"), rule([Stmt::AddrIn {
-            selector: Selector::SourceAddr,
-            negated: true,
-            cidrs: vec![sample.net("10.0.1.0/24", "fd01::/16"), sample.net("10.0.2.0/24", "fd02::/16")],
-        }])),
+        Op::AddRule(
+            name("fresh"),
+            rule([Stmt::AddrIn {
+                selector: Selector::SourceAddr,
+                negated: true,
+                cidrs: vec![sample.net("10.0.1.0/24", "fd01::/16"), sample.net("10.0.2.0/24", "fd02::/16")],
+            }]),
+        ),
         Op::FlushChain(name("cluster-2")),
         Op::DeleteSet(name("plain-endpoints")),
         Op::DeleteSet(name("nodeport-endpoints")),
@@ -273,7 +282,8 @@ fn a_set_that_is_full_is_refused() {
         comment: None,
     };
     let element = |number| Element { key: Key::Port(port(number)), value: Value::None, comment: None };
-    let elements = |numbers: std::ops::Range<u16>| Op::AddElements(name("small"), numbers.map(element).collect());
+    let elements =
+        |numbers: std::ops::Range<u16>| Op::AddElements(name("small"), numbers.map(element).collect());
     apart(|| {
         by_netlink(&table, &[Op::AddTable, Op::AddSet(set), elements(1..4)]);
         let answer = send(&table, &[elements(4..5)]).1;
@@ -329,13 +339,18 @@ fn what_others_put_into_the_table_is_described() {
     assert_eq!((known, rules.len()), (1, 16), "{rules:#?}");
     let counted = "not a rule of this backend: counter, immediate comment \"counted\"";
     assert_eq!(rules[1], ObservedRule::Foreign(counted.into()));
-    assert_eq!(seen.chains.keys().map(|name| &**name).collect::<Vec<_>>(), ["closed", "closed2", "route", "rules"]);
+    assert_eq!(
+        seen.chains.keys().map(|name| &**name).collect::<Vec<_>>(),
+        ["closed", "closed2", "route", "rules"]
+    );
     for (chain, rules) in [("route", 1), ("closed", 2)] {
         assert_eq!(seen.chains[chain].0.base, None);
         assert_eq!(seen.chains[chain].1.len(), rules);
         assert!(matches!(&seen.chains[chain].1[0], ObservedRule::Foreign(words) if words.contains("hook")));
     }
-    for (set, known, foreign) in [("ours", 0, 0), ("marks", 0, 1), ("ranges", 0, 1), ("odd", 1, 3), ("counted", 0, 1), ("aff", 0, 1)] {
+    for (set, known, foreign) in
+        [("ours", 0, 0), ("marks", 0, 1), ("ranges", 0, 1), ("odd", 1, 3), ("counted", 0, 1), ("aff", 0, 1)]
+    {
         let elements = &seen.sets[set].1;
         let seen = elements.iter().filter(|e| matches!(e, ObservedElement::Known(_))).count();
         assert_eq!((seen, elements.len() - seen), (known, foreign), "{set}: {elements:?}");
@@ -386,7 +401,15 @@ fn many_elements_are_written_and_observed() {
 fn no_comment_breaks_out_of_its_quotes() {
     let sample = Sample { family: IpFamily::Ipv4 };
     let table = sample.table();
-    let evil = ["a\" ; flush ruleset ; \"", "two\nlines\u{7}", "\\", "ends with \\", "é€$x{}#'", &"é".repeat(100), ""];
+    let evil = [
+        "a\" ; flush ruleset ; \"",
+        "two\nlines\u{7}",
+        "\\",
+        "ends with \\",
+        "é€$x{}#'",
+        &"é".repeat(100),
+        "",
+    ];
     let mut ops = vec![Op::AddTable];
     ops.extend(Sample::chains().into_iter().map(Op::AddChain));
     ops.extend(Sample::sets().into_iter().map(Op::AddSet));
@@ -419,7 +442,8 @@ fn one_map_rule_translates_tcp_and_udp() {
     let maps = Sample::sets().into_iter().filter(|set| &*set.name == "cluster-endpoints");
     for writer in [by_netlink as Writer, by_text] {
         apart(|| {
-            let (tcp, udp) = (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+            let (tcp, udp) =
+                (TcpListener::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
             let (frontend, local) = (sample.addr(10), IpAddr::from([127, 0, 0, 1]));
             let to = |protocol, number| Element {
                 key: Key::AddrPortIndex(frontend, protocol, port(53), 0),
@@ -436,7 +460,8 @@ fn one_map_rule_translates_tcp_and_udp() {
             let stmt = Stmt::DnatMap { selectors, modulus: 1, map: name("cluster-endpoints") };
             ops.push(Op::AddRule(name("nat-output"), rule([stmt])));
             writer(&table, &ops);
-            let route = CommandSpec::new("ip", ["route", "add", "10.96.0.0/16", "dev", "lo", "src", "127.0.0.1"]);
+            let route =
+                CommandSpec::new("ip", ["route", "add", "10.96.0.0/16", "dev", "lo", "src", "127.0.0.1"]);
             assert!(SystemRunner::new().run(&route).unwrap().success());
 
             let mut client = TcpStream::connect_timeout(&(frontend, 53).into(), PATIENCE).unwrap();
@@ -453,4 +478,62 @@ fn one_map_rule_translates_tcp_and_udp() {
             assert_eq!(&buffer[..length], b"udp");
         });
     }
+}
+
+/// Ends the other thread also when this one fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A reading that another transaction came into is begun anew: what is seen is one state or the other.
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn changes_while_reading_are_never_seen_by_half() {
+    let sample = Sample { family: IpFamily::Ipv4 };
+    let table = sample.table();
+    let key = |number| Key::AddrPort(sample.addr(1), Protocol::Tcp, port(number));
+    let element =
+        |number| Element { key: key(number), value: Value::Verdict(Verdict::Accept), comment: None };
+    let drop_rule = Op::AddRule(name("mark-it"), rule([Stmt::Verdict(Verdict::Drop)]));
+    let there = [Op::AddElements(name("service-ips"), (1..3000).map(element).collect()), drop_rule];
+    let gone = [
+        Op::DeleteElements(name("service-ips"), (1..3000).map(key).collect()),
+        Op::FlushChain(name("mark-it")),
+    ];
+    let done = AtomicBool::new(false);
+    apart(|| {
+        by_netlink(&table, &sample.ops());
+        by_netlink(&table, &[Op::FlushChain(name("mark-it"))]);
+        let without = observed(&table);
+        by_netlink(&table, &there);
+        let with = observed(&table);
+        assert_ne!(with, without);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for ops in [&gone, &there] {
+                        by_netlink(&table, ops);
+                        thread::sleep(Duration::from_millis(20));
+                    }
+                }
+            });
+            let _stop = SetOnDrop(&done);
+            let mut socket = NetfilterSocket::open().unwrap();
+            let mut read = 0;
+            while read < 30 {
+                match observe(&mut socket, &table) {
+                    Ok(seen) => {
+                        let seen = sorted(seen);
+                        assert!(seen == with || seen == without);
+                        read += 1;
+                    }
+                    Err(error) => assert!(matches!(error, WireError::Changing { .. }), "{error}"),
+                }
+            }
+        });
+    });
 }

@@ -10,7 +10,7 @@ use proxier_sys::netlink::AttrIter;
 
 use super::super::parse::{Attrs, RawRule, RawSet};
 use super::super::raise::{Content, Raiser};
-use super::super::{WireError, encode, observe};
+use super::super::{WireError, decode, encode};
 use super::samples::{Sample, name, port, rule};
 use crate::objects::*;
 
@@ -36,7 +36,7 @@ fn read_back(family: IpFamily, bytes: &[u8]) -> Vec<ObservedRule> {
             9 => open = Some(RawSet::read(payload).unwrap()),
             12 => {
                 let raw: &RawSet<'_> = open.as_ref().unwrap();
-                let content = observe::content_of(family, raw, &[payload]).unwrap_or(Content::Foreign);
+                let content = decode::content_of(family, raw, &[payload]).unwrap_or(Content::Foreign);
                 anonymous.insert(raw.name.to_owned(), content);
             }
             6 => {
@@ -135,7 +135,10 @@ fn what_cannot_be_said_is_refused_with_its_operation() {
     ];
     for op in wrong_family {
         let error = encode(&v4.table(), &[Op::AddTable, op.clone()]).unwrap_err();
-        assert!(matches!(error, WireError::WrongFamily { op: 1, addr, .. } if addr == foreign), "{op:?}: {error}");
+        assert!(
+            matches!(error, WireError::WrongFamily { op: 1, addr, .. } if addr == foreign),
+            "{op:?}: {error}"
+        );
     }
     let iif = |text: &str, prefix| Stmt::IifName { negated: false, name: name(text), prefix };
     let inexpressible = [

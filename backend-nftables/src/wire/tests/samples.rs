@@ -81,7 +81,10 @@ impl Sample {
         vec![
             Set { comment: Some(name("Active ClusterIPs")), ..Self::set("cluster-ips", &[Addr], Data::None) },
             Self::set("health-check-ports", &[Service], Data::None),
-            Set { size: Some(1024), ..Self::set("hairpin-connections", &[Addr, Addr, Proto, Service], Data::None) },
+            Set {
+                size: Some(1024),
+                ..Self::set("hairpin-connections", &[Addr, Addr, Proto, Service], Data::None)
+            },
             full,
             Self::set("service-nodeports", &[Proto, Service], Data::Verdict),
             eps,
@@ -159,39 +162,49 @@ impl Sample {
         let mut to = |chain: &str, rules: Vec<Rule>| {
             out.extend(rules.into_iter().map(|rule| (name(chain), rule)));
         };
-        to("filter-input", vec![
-            rule([Stmt::CtState(CtState::New), jump("checks")]),
-            rule([Stmt::CtState(CtState::Invalid), DROP]),
-            rule([Stmt::L4Proto(Protocol::Tcp), Stmt::InSet {
-                selectors: vec![Selector::DestPort],
-                set: name("health-check-ports"),
-            }, ACCEPT]),
-        ]);
+        to(
+            "filter-input",
+            vec![
+                rule([Stmt::CtState(CtState::New), jump("checks")]),
+                rule([Stmt::CtState(CtState::Invalid), DROP]),
+                rule([
+                    Stmt::L4Proto(Protocol::Tcp),
+                    Stmt::InSet { selectors: vec![Selector::DestPort], set: name("health-check-ports") },
+                    ACCEPT,
+                ]),
+            ],
+        );
         to("checks", self.address_rules());
         to("checks", self.interface_and_set_rules());
         to("reject-chain", vec![rule([Stmt::Reject])]);
         to("nat-prerouting", vec![rule([jump("services")])]);
         to("nat-postrouting", vec![rule([jump("masquerading")])]);
-        to("mark-it", vec![
-            Rule { comment: Some(name("masquerade it's \\ all")), ..rule([Stmt::OrMark(0x4000)]) },
-            rule([Stmt::FibLocal(Selector::SourceAddr), Stmt::OrMark(0x8000_0001)]),
-        ]);
-        to("masquerading", vec![
-            rule([Stmt::MarkSet(0x4000), Stmt::XorMark(0x4000), Stmt::Masquerade]),
-            rule([
-                Stmt::CtStatusDnat,
-                Stmt::InSet {
-                    selectors: vec![
-                        Selector::SourceAddr,
-                        Selector::DestAddr,
-                        Selector::L4Proto,
-                        Selector::DestPort,
-                    ],
-                    set: name("hairpin-connections"),
-                },
-                Stmt::Masquerade,
-            ]),
-        ]);
+        to(
+            "mark-it",
+            vec![
+                Rule { comment: Some(name("masquerade it's \\ all")), ..rule([Stmt::OrMark(0x4000)]) },
+                rule([Stmt::FibLocal(Selector::SourceAddr), Stmt::OrMark(0x8000_0001)]),
+            ],
+        );
+        to(
+            "masquerading",
+            vec![
+                rule([Stmt::MarkSet(0x4000), Stmt::XorMark(0x4000), Stmt::Masquerade]),
+                rule([
+                    Stmt::CtStatusDnat,
+                    Stmt::InSet {
+                        selectors: vec![
+                            Selector::SourceAddr,
+                            Selector::DestAddr,
+                            Selector::L4Proto,
+                            Selector::DestPort,
+                        ],
+                        set: name("hairpin-connections"),
+                    },
+                    Stmt::Masquerade,
+                ]),
+            ],
+        );
         to("services", self.dispatch_rules());
         to("cluster-2", self.dnat_rules());
         out
@@ -215,16 +228,18 @@ impl Sample {
             is(true, "127.0.0.0/8", "::1/128"),
             is(false, "0.0.0.0/0", "::/0"),
             within(false, &[("10.0.0.1/32", "fd00::1/128"), ("10.0.0.3/32", "fd00::3/128")]),
-            within(true, &[
-                ("10.0.1.0/24", "fd01::/16"),
-                ("10.0.2.0/24", "fd02::/16"),
-                ("192.0.2.0/24", "fd10::/16"),
-            ]),
-            within(true, &[
-                ("192.168.0.0/16", "fd00::/16"),
-                ("198.51.100.20/32", "fd10::1/128"),
-                ("255.255.255.255/32", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"),
-            ]),
+            within(
+                true,
+                &[("10.0.1.0/24", "fd01::/16"), ("10.0.2.0/24", "fd02::/16"), ("192.0.2.0/24", "fd10::/16")],
+            ),
+            within(
+                true,
+                &[
+                    ("192.168.0.0/16", "fd00::/16"),
+                    ("198.51.100.20/32", "fd10::1/128"),
+                    ("255.255.255.255/32", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128"),
+                ],
+            ),
             within(false, &[("0.0.0.0/1", "::/1"), ("224.0.0.0/3", "e000::/3")]),
         ]
     }
@@ -233,7 +248,8 @@ impl Sample {
         let iif = |negated, text: &str, prefix| {
             rule([Stmt::IifName { negated, name: name(text), prefix }, goto("mark-it")])
         };
-        let in_set = |selectors: &[Selector], set: &str| Stmt::InSet { selectors: selectors.to_vec(), set: name(set) };
+        let in_set =
+            |selectors: &[Selector], set: &str| Stmt::InSet { selectors: selectors.to_vec(), set: name(set) };
         vec![
             iif(false, "cni0", false),
             iif(true, "abcdefghijklmno", false),
@@ -247,7 +263,8 @@ impl Sample {
     }
 
     fn dispatch_rules(&self) -> Vec<Rule> {
-        let vmap = |selectors: &[Selector], map: &str| Stmt::Vmap { selectors: selectors.to_vec(), map: name(map) };
+        let vmap =
+            |selectors: &[Selector], map: &str| Stmt::Vmap { selectors: selectors.to_vec(), map: name(map) };
         let full = [Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
         vec![
             rule([vmap(&full, "service-ips")]),
@@ -267,7 +284,10 @@ impl Sample {
         let affinity = name("affinity-P3OU6RQT-web/sticky/tcp/__10.244.0.21/8443");
         let full = vec![Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
         vec![
-            rule([Stmt::InSet { selectors: vec![Selector::SourceAddr], set: affinity.clone() }, goto("endpoint-a")]),
+            rule([
+                Stmt::InSet { selectors: vec![Selector::SourceAddr], set: affinity.clone() },
+                goto("endpoint-a"),
+            ]),
             rule([Stmt::UpdateSource(affinity)]),
             rule([Stmt::DnatMap { selectors: full.clone(), modulus: 3, map: name("cluster-endpoints") }]),
             rule([Stmt::DnatMap {

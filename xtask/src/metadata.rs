@@ -1,0 +1,50 @@
+//! What the workspace consists of, from Cargo's own description.
+
+use anyhow::Context;
+use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
+
+use crate::process;
+
+/// The workspace without its dependencies.
+pub(crate) fn load() -> anyhow::Result<Metadata> {
+    MetadataCommand::new().current_dir(process::root()).no_deps().exec().context("cargo metadata")
+}
+
+/// Package and name of every benchmark of the workspace.
+pub(crate) fn benches(metadata: &Metadata) -> Vec<(String, String)> {
+    targets(metadata, &TargetKind::Bench)
+}
+
+/// Whether `package` has a program of this name.
+pub(crate) fn has_binary(metadata: &Metadata, package: &str, name: &str) -> bool {
+    targets(metadata, &TargetKind::Bin).iter().any(|(p, n)| p == package && n == name)
+}
+
+fn targets(metadata: &Metadata, kind: &TargetKind) -> Vec<(String, String)> {
+    metadata
+        .workspace_packages()
+        .into_iter()
+        .flat_map(|package| package.targets.iter().map(move |target| (package, target)))
+        .filter(|(_, target)| target.kind.contains(kind))
+        .map(|(package, target)| (package.name.to_string(), target.name.clone()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_that_the_commands_start_exist() {
+        let metadata = load().unwrap();
+        assert!(has_binary(&metadata, "agent", "proxier"));
+        assert!(has_binary(&metadata, "e2e", "proxier-lab"));
+        assert!(!has_binary(&metadata, "e2e", "proxier"));
+    }
+
+    #[test]
+    fn benchmarks_are_found() {
+        let benches = benches(&load().unwrap());
+        assert!(benches.iter().any(|(package, _)| package.starts_with("backend-")), "{benches:?}");
+    }
+}

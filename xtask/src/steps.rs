@@ -1,0 +1,226 @@
+//! Lists of checks: every one is run, whatever the others say, and all failures are reported at the end.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+
+use crate::tally::Tally;
+use crate::{metadata, packages, process, tasks};
+
+/// One check of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    run: fn() -> anyhow::Result<Tally>,
+}
+
+const FMT: Step = Step { name: "fmt", run: || cargo(&["fmt", "--all", "--check"]) };
+const CLIPPY: Step = Step { name: "clippy", run: clippy };
+const DOC: Step = Step { name: "doc", run: doc };
+
+/// The steps of `cargo xtask lint`.
+pub(crate) const LINT: &[Step] = &[COMPONENTS, FMT, CLIPPY, DOC];
+
+/// The steps of `cargo xtask test`.
+pub(crate) const TEST: &[Step] = &[
+    Step { name: "tools", run: tools },
+    FMT,
+    CLIPPY,
+    DOC,
+    Step { name: "tests", run: || counted(&["test", "--workspace", "--tests", "--no-fail-fast"]) },
+    Step { name: "doctests", run: || counted(&["test", "--workspace", "--doc", "--no-fail-fast"]) },
+    Step { name: "kernel", run: kernel },
+    Step { name: "lab", run: lab },
+    Step { name: "deny", run: tasks::deny_if_there },
+];
+
+const COMPONENTS: Step =
+    Step { name: "components", run: || packages::ensure_components().map(|()| Tally::ONE) };
+
+/// The names of the steps of `cargo xtask test`.
+pub(crate) fn names() -> Vec<&'static str> {
+    TEST.iter().map(|step| step.name).collect()
+}
+
+/// What came out of a step.
+struct Outcome {
+    name: &'static str,
+    took: Duration,
+    result: anyhow::Result<Tally>,
+}
+
+impl Outcome {
+    /// A step that does not get to count fails as one check.
+    fn tally(&self) -> Tally {
+        self.result.as_ref().copied().unwrap_or(Tally { failed: 1, ..Tally::default() })
+    }
+
+    fn line(&self) -> String {
+        let Tally { passed, failed, .. } = self.tally();
+        let verdict = match &self.result {
+            Ok(_) if failed == 0 => format!("ok      {passed} passed"),
+            Ok(_) => format!("FAILED  {passed} passed, {failed} failed"),
+            Err(error) => format!("FAILED  {error:#}"),
+        };
+        format!("{:<11}{:>7.1} s  {verdict}", self.name, self.took.as_secs_f64())
+    }
+}
+
+/// Runs the steps whose names are in `only`, or all; the last line printed says how many checks passed and failed.
+///
+/// # Errors
+/// When any check failed.
+pub(crate) fn run(steps: &[Step], only: &[String]) -> anyhow::Result<()> {
+    let chosen = steps.iter().filter(|step| only.is_empty() || only.iter().any(|name| name == step.name));
+    let mut outcomes = Vec::new();
+    for step in chosen {
+        println!("\n== {} ==", step.name);
+        let start = Instant::now();
+        let outcome = Outcome { name: step.name, result: (step.run)(), took: start.elapsed() };
+        println!("{}", outcome.line());
+        outcomes.push(outcome);
+    }
+    let total = summary(&outcomes);
+    if total.failed > 0 {
+        // The summary is the last line; an error of our own would follow it.
+        std::process::exit(1);
+    }
+    Ok(())
+}
+
+fn summary(outcomes: &[Outcome]) -> Tally {
+    println!("\n== summary ==");
+    let mut total = Tally::default();
+    for outcome in outcomes {
+        println!("{}", outcome.line());
+        total += outcome.tally();
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    total
+}
+
+fn tools() -> anyhow::Result<Tally> {
+    packages::ensure(&[packages::LAB, packages::TESTS].concat())?;
+    packages::ensure_components()?;
+    Ok(Tally::ONE)
+}
+
+fn cargo(arguments: &[&str]) -> anyhow::Result<Tally> {
+    process::run(&mut process::cargo(arguments))?;
+    Ok(Tally::ONE)
+}
+
+fn clippy() -> anyhow::Result<Tally> {
+    const STRICT: [&str; 3] = ["--", "-D", "warnings"];
+    cargo(&[&["clippy", "--workspace", "--all-targets"], &STRICT[..]].concat())?;
+    // What an embedder that leaves our features out gets: the core without API types, the agent without any backend.
+    for package in ["proxier-core", "agent"] {
+        let reduced = ["clippy", "--package", package, "--no-default-features"];
+        cargo(&[&reduced[..], &STRICT].concat())?;
+    }
+    Ok(Tally::ONE)
+}
+
+fn doc() -> anyhow::Result<Tally> {
+    let mut doc = process::cargo(&["doc", "--workspace", "--no-deps"]);
+    process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Tally::ONE)
+}
+
+/// Runs tests; none at all is a failure.
+fn counted(arguments: &[&str]) -> anyhow::Result<Tally> {
+    something(process::run_counted(&mut process::cargo(arguments), Tally::of_test_program)?)
+}
+
+fn something(tally: Tally) -> anyhow::Result<Tally> {
+    if tally.passed + tally.failed == 0 {
+        bail!("nothing was run");
+    }
+    Ok(tally)
+}
+
+/// Runs every test that plain `cargo test` ignores, in namespaces of their own; fewer than the sources hold is a failure.
+fn kernel() -> anyhow::Result<Tally> {
+    tasks::build_lab(false)?;
+    let tests = ["test", "--workspace", "--tests", "--no-fail-fast"];
+    // Built first and outside: there is no network inside.
+    cargo(&[&tests[..], &["--no-run"]].concat())?;
+    let mut inside =
+        process::isolated(process::cargo_program(), &[&tests[..], &["--", "--ignored"]].concat())?;
+    let tally = something(process::run_counted(&mut inside, Tally::of_test_program)?)?;
+    let written = ignored_tests()?;
+    let ran = tally.passed + tally.failed;
+    if ran < written {
+        bail!("{ran} ignored tests were run, but the sources hold {written}");
+    }
+    Ok(tally)
+}
+
+/// How many tests the workspace's sources mark as ignored.
+fn ignored_tests() -> anyhow::Result<u64> {
+    let metadata = metadata::load()?;
+    let mut count = 0;
+    for package in metadata.workspace_packages() {
+        if let Some(folder) = package.manifest_path.parent() {
+            for part in ["src", "tests"] {
+                count += ignored_below(&folder.join(part).into_std_path_buf())?;
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn ignored_below(path: &Path) -> anyhow::Result<u64> {
+    if path.is_dir() {
+        return std::fs::read_dir(path)?.map(|entry| ignored_below(&entry?.path())).sum();
+    }
+    if path.extension().is_none_or(|extension| extension != "rs") {
+        return Ok(0);
+    }
+    let text = std::fs::read_to_string(path)?;
+    Ok(text.lines().filter(|line| line.trim_start().starts_with("#[ignore")).map(|_| 1).sum())
+}
+
+/// Runs the lab as `cargo xtask lab` does.
+fn lab() -> anyhow::Result<Tally> {
+    let program = tasks::build_lab(false)?;
+    something(process::run_counted(&mut process::command(program, &[] as &[&str]), Tally::of_lab)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(result: anyhow::Result<Tally>) -> Outcome {
+        Outcome { name: "step", took: Duration::from_millis(1500), result }
+    }
+
+    #[test]
+    fn a_step_that_breaks_off_is_one_failure() {
+        let broken = outcome(Err(anyhow::anyhow!("no compiler")));
+        assert_eq!(broken.line(), "step           1.5 s  FAILED  no compiler");
+        let total = summary(&[broken, outcome(Ok(Tally { passed: 5, failed: 2, ignored: 7 }))]);
+        assert_eq!(total, Tally { passed: 5, failed: 3, ignored: 7 });
+    }
+
+    #[test]
+    fn a_step_with_failures_is_not_ok() {
+        let line = outcome(Ok(Tally { passed: 5, failed: 2, ignored: 0 })).line();
+        assert_eq!(line, "step           1.5 s  FAILED  5 passed, 2 failed");
+        assert_eq!(outcome(Ok(Tally::ONE)).line(), "step           1.5 s  ok      1 passed");
+    }
+
+    #[test]
+    fn a_run_without_tests_is_a_failure() {
+        assert!(something(Tally { ignored: 4, ..Tally::default() }).is_err());
+        assert!(something(Tally::ONE).is_ok());
+    }
+
+    #[test]
+    fn tests_that_need_the_kernel_are_found_in_the_sources() {
+        assert!(ignored_tests().unwrap() > 0);
+        assert_eq!(ignored_below(Path::new("/nonexistent.txt")).unwrap(), 0);
+    }
+}
