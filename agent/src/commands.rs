@@ -301,6 +301,8 @@ fn verify(flags: &ConfigFlags, out: &mut dyn std::io::Write) -> anyhow::Result<E
     let mut drifted = false;
     for mut instance in setup.instances() {
         let family = instance.family();
+        // What the backend decides by this host must be decided as the daemon did.
+        instance.probe()?;
         let drift = instance.compare(commit.snapshot(family))?;
         drifted |= !drift.is_empty();
         writeln!(out, "{} {family}: {} differences", instance.name(), drift.items.len())?;

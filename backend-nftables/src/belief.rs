@@ -6,8 +6,9 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use proxier_core::ids::{Generation, ServicePortName};
 
+use crate::container::{Container, Sizes};
 use crate::fragment::{self, Programmed, Shared};
-use crate::layout::{self, Container, Environment, Sizes};
+use crate::layout::{self, Environment};
 use crate::objects::{Chain, Element, Key, Name, Observed, ObservedElement, ObservedRule, Rule, Set, Value};
 use crate::options::Options;
 

@@ -136,5 +136,12 @@ fn split_index(key: Key) -> Option<(Key, u32)> {
 #[must_use]
 pub fn empty_chains(observed: &Observed, expected: &Observed) -> BTreeSet<Name> {
     let unexpected = |name: &&Name| !expected.chains.contains_key(*name);
-    observed.chains.iter().filter(|(_, (c, rules))| c.base.is_none() && rules.is_empty()).map(|(n, _)| n).filter(unexpected).cloned().collect()
+    observed
+        .chains
+        .iter()
+        .filter(|(_, (c, rules))| c.base.is_none() && rules.is_empty())
+        .map(|(n, _)| n)
+        .filter(unexpected)
+        .cloned()
+        .collect()
 }

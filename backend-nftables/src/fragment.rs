@@ -8,7 +8,8 @@ use proxier_core::model::TrafficPolicy;
 use proxier_core::names;
 use proxier_core::snapshot::{Frontend, FrontendKey, FrontendKind, ServicePort};
 
-use crate::layout::{self, Container, CountChain, Environment, REJECT_CHAIN, goto, rule};
+use crate::container::Container;
+use crate::layout::{self, CountChain, Environment, REJECT_CHAIN, goto, rule};
 use crate::objects::{Data, Element, Field, Key, Name, Rule, Selector, Set, Stmt, Value, Verdict};
 use crate::options::{Layout, Options};
 
@@ -220,8 +221,7 @@ impl Programmed {
         };
         let verdict = Verdict::Goto(chain.name());
         out.elements.push((dispatch, key_of(frontend.key), Value::Verdict(verdict)));
-        let scopes =
-            [(cluster, in_cluster, &self.cluster), (local, in_local, &self.local)];
+        let scopes = [(cluster, in_cluster, &self.cluster), (local, in_local, &self.local)];
         for (_, container, endpoints) in scopes.into_iter().filter(|s| s.0) {
             for (index, endpoint) in (0u32..).zip(endpoints) {
                 let value = Value::Endpoint(endpoint.ip, endpoint.port);
@@ -283,10 +283,12 @@ impl<'a> OwnChains<'a> {
         }
         let internal_local = port.spec.internal_policy == TrafficPolicy::Local;
         let cluster_ip = port.frontends.iter().find(|f| f.kind == FrontendKind::ClusterIp);
-        for (endpoints, name, is_internal) in [
-            (&self.programmed.cluster, &self.service, !internal_local),
-            (&self.programmed.local, &self.local, internal_local),
-        ] {
+        // Rules are written as a whole, so here endpoints stand in the order of their text (iptables spec 1.4).
+        let cluster: Vec<EndpointAddr> = port.cluster_endpoints().map(|e| e.addr).collect();
+        let local: Vec<EndpointAddr> = port.local_endpoints().map(|e| e.addr).collect();
+        for (endpoints, name, is_internal) in
+            [(&cluster, &self.service, !internal_local), (&local, &self.local, internal_local)]
+        {
             if !endpoints.is_empty() {
                 let masquerade = cluster_ip
                     .filter(|_| is_internal)
@@ -340,10 +342,9 @@ impl<'a> OwnChains<'a> {
             TrafficPolicy::Cluster => {
                 vec![layout::masquerade_rule(), rule([goto(&self.service)])]
             }
-            TrafficPolicy::Local => self.env.local_policy(
-                &[goto(&self.service)],
-                port.has_external().then(|| rule([goto(&self.local)])),
-            ),
+            TrafficPolicy::Local => self
+                .env
+                .local_policy(&[goto(&self.service)], port.has_external().then(|| rule([goto(&self.local)]))),
         }
     }
 
@@ -362,10 +363,7 @@ impl<'a> OwnChains<'a> {
                 comment: None,
             });
         }
-        rules.push(rule([
-            Stmt::L4Proto(port.protocol()),
-            Stmt::Dnat(endpoint.ip, endpoint.port),
-        ]));
+        rules.push(rule([Stmt::L4Proto(port.protocol()), Stmt::Dnat(endpoint.ip, endpoint.port)]));
         out.chains.push((self.endpoint_name("endpoint-", endpoint), rules));
     }
 

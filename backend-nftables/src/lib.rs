@@ -8,6 +8,7 @@
 
 pub mod apply;
 pub mod belief;
+pub mod container;
 pub mod diff;
 pub mod error;
 pub mod fragment;
@@ -24,3 +25,6 @@ mod nftables;
 
 pub use nftables::Nftables;
 pub use options::Options;
+
+#[cfg(test)]
+mod tests;

@@ -9,11 +9,12 @@ use proxier_core::changes::ChangeSet;
 use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::Snapshot;
 use proxier_sys::netlink::NetfilterSocket;
+use proxier_sys::sysctl::Sysctl;
 
 use crate::belief::Belief;
 use crate::error::Error;
 use crate::objects::{Op, Table};
-use crate::options::Options;
+use crate::options::{CtInvalid, Options};
 use crate::plan::Plan;
 use crate::{apply, diff, probe, render, wire};
 
@@ -72,7 +73,13 @@ impl Backend for Nftables {
 
     fn probe(&mut self) -> Result<Capabilities, Error> {
         let family = self.table.family;
-        probe::probe(self.socket()?, family)
+        let mut capabilities = probe::probe(self.socket()?, family)?;
+        if self.options.ct_invalid == CtInvalid::Auto {
+            let (decision, requirement) = probe::ct_invalid(&Sysctl::new());
+            self.options.ct_invalid = decision;
+            capabilities.requirements.push(requirement);
+        }
+        Ok(capabilities)
     }
 
     fn render(&self, input: RenderInput<'_, Belief>) -> Plan {
@@ -97,7 +104,8 @@ impl Backend for Nftables {
     fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, Error> {
         let changes = ChangeSet::between(None, snapshot);
         let set_aside = SetAside::new();
-        let plan = self.render(RenderInput { snapshot, changes: &changes, belief: None, set_aside: &set_aside });
+        let plan =
+            self.render(RenderInput { snapshot, changes: &changes, belief: None, set_aside: &set_aside });
         let table = self.table.clone();
         let mut observed = wire::observe(self.socket()?, &table)?;
         let mut expected = plan.next.expected(&self.options);

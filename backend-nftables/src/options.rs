@@ -21,10 +21,12 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CtInvalid {
-    /// Dropped where it is forwarded or delivered to this host.
+    /// Dropped, unless a probe finds `nf_conntrack_tcp_be_liberal` set: then they are left alone (iptables spec 5.2).
     #[default]
+    Auto,
+    /// Dropped where they are forwarded or delivered to this host.
     Drop,
-    /// Left alone; right where `nf_conntrack_tcp_be_liberal` is set.
+    /// Left alone.
     Ignore,
 }
 
@@ -50,7 +52,7 @@ impl Default for Options {
             table: Arc::from("kube-proxy"),
             layout: Layout::Maps,
             masquerade_bit: 14,
-            ct_invalid: CtInvalid::Drop,
+            ct_invalid: CtInvalid::Auto,
             masquerade_all: false,
         }
     }
@@ -87,7 +89,7 @@ impl Options {
             }
             "ctInvalid" => {
                 self.ct_invalid = CtInvalid::deserialize(value)
-                    .map_err(|_| wrong(format!("expected drop or ignore, got {value}")))?;
+                    .map_err(|_| wrong(format!("expected auto, drop or ignore, got {value}")))?;
             }
             "masqueradeBit" => {
                 self.masquerade_bit = value
@@ -121,7 +123,9 @@ fn table_name(name: &str) -> Result<Arc<str>, String> {
     if first && rest && name.len() < 128 {
         Ok(Arc::from(name))
     } else {
-        Err(format!("{name:?} is no table name: a letter, then letters, digits, '_', '.' and '-', at most 127"))
+        Err(format!(
+            "{name:?} is no table name: a letter, then letters, digits, '_', '.' and '-', at most 127"
+        ))
     }
 }
 

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use proxier_core::backend::{Atomicity, Capabilities, Requirement};
 use proxier_core::ids::{IpFamily, Port, Protocol};
 use proxier_sys::netlink::{NetfilterSocket, NetlinkError};
+use proxier_sys::sysctl::Sysctl;
 use proxier_sys::version::KernelVersion;
 
+use crate::container::Container;
 use crate::error::Error;
-use crate::layout::Container;
 use crate::objects::{
     Base, Chain, ChainType, CtState, Data, Field, Hook, Name, Op, Rule, Selector, Set, Stmt, Table, Verdict,
 };
+use crate::options::CtInvalid;
 use crate::wire;
 
 /// Asks the kernel for every feature.
@@ -67,6 +69,19 @@ fn kernel_version() -> Requirement {
     }
 }
 
+/// What [`CtInvalid::Auto`] means on this host: out-of-window packets are dropped, unless connection tracking is told to let them pass.
+#[must_use]
+pub fn ct_invalid(sysctl: &Sysctl) -> (CtInvalid, Requirement) {
+    const KEY: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
+    let (decision, detail) = match sysctl.read_number::<u32>(KEY) {
+        Ok(0) => (CtInvalid::Drop, "0: invalid packets are dropped".to_owned()),
+        Ok(value) => (CtInvalid::Ignore, format!("{value}: invalid packets are left alone")),
+        Err(error) => (CtInvalid::Drop, format!("invalid packets are dropped; {error}")),
+    };
+    let what = "nf_conntrack_tcp_be_liberal".to_owned();
+    (decision, Requirement { what, found: true, required: false, detail })
+}
+
 const AFFINITY: &str = "sets that packets fill, with timeout";
 const RANGES: &str = "interval sets";
 const REJECT: &str = "reject";
@@ -113,7 +128,9 @@ fn features(family: IpFamily) -> Vec<Feature> {
     let source = || vec![Selector::SourceAddr];
     let ranges: Vec<ipnet::IpNet> = match family {
         IpFamily::Ipv4 => ["192.0.2.0/25", "198.51.100.0/24"].iter().filter_map(|r| r.parse().ok()).collect(),
-        IpFamily::Ipv6 => ["2001:db8::/64", "2001:db8:2::/64"].iter().filter_map(|r| r.parse().ok()).collect(),
+        IpFamily::Ipv6 => {
+            ["2001:db8::/64", "2001:db8:2::/64"].iter().filter_map(|r| r.parse().ok()).collect()
+        }
     };
     let first = ranges.first().map(ipnet::IpNet::addr);
     let target: Vec<_> = first.zip(Port::new(1)).into_iter().collect();
@@ -133,7 +150,11 @@ fn features(family: IpFamily) -> Vec<Feature> {
         feature("nat chains", vec![base(ChainType::Nat, Hook::Postrouting)]),
         feature(
             "verdict maps with concatenated keys",
-            vec![set(service), regular(), rule(vec![Stmt::Vmap { selectors: address(), map: name(service) }])],
+            vec![
+                set(service),
+                regular(),
+                rule(vec![Stmt::Vmap { selectors: address(), map: name(service) }]),
+            ],
         ),
         feature(
             "numgen, and dnat by a map",
@@ -165,11 +186,7 @@ fn features(family: IpFamily) -> Vec<Feature> {
             RANGES,
             vec![
                 regular(),
-                rule(vec![Stmt::AddrIn {
-                    selector: Selector::SourceAddr,
-                    negated: true,
-                    cidrs: ranges,
-                }]),
+                rule(vec![Stmt::AddrIn { selector: Selector::SourceAddr, negated: true, cidrs: ranges }]),
             ],
         ),
         Feature {

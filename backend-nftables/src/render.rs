@@ -8,8 +8,9 @@ use proxier_core::ids::ServicePortName;
 use proxier_core::snapshot::ServicePort;
 
 use crate::belief::{Belief, comment, plain};
+use crate::container::{Container, Sizes};
 use crate::fragment::{self, Fragment, Programmed, Shared};
-use crate::layout::{self, Container, CountChain, Environment, Sizes};
+use crate::layout::{self, CountChain, Environment};
 use crate::objects::{Element, Key, Name, Op, Set, Table, Value};
 use crate::options::Options;
 use crate::plan::Plan;
@@ -20,9 +21,7 @@ type Owner = Option<Arc<ServicePort>>;
 #[must_use]
 pub fn render(table: &Table, options: &Options, input: RenderInput<'_, Belief>) -> Plan {
     let env = Environment::new(input.snapshot.context(), table.family);
-    let usable = input
-        .belief
-        .filter(|b| input.changes.base == Some(b.generation) && *b.env == env);
+    let usable = input.belief.filter(|b| input.changes.base == Some(b.generation) && *b.env == env);
     usable
         .and_then(|belief| partial(table, options, input, belief))
         .unwrap_or_else(|| full(table, options, input, env))
@@ -120,8 +119,9 @@ impl<'a> Builder<'a> {
         let port = port.filter(|p| !set_aside.contains_key(&p.name));
         let new = port.map(|p| Arc::new(Programmed::new(p, old.as_deref())));
         let env = Arc::clone(&self.next.env);
-        let fragment =
-            |p: Option<&Arc<Programmed>>| p.map_or_else(Fragment::default, |p| p.fragment(&env, self.options));
+        let fragment = |p: Option<&Arc<Programmed>>| {
+            p.map_or_else(Fragment::default, |p| p.fragment(&env, self.options))
+        };
         let (before, after) = (fragment(old.as_ref()), fragment(new.as_ref()));
         let owner: Owner = port.cloned();
         self.sets_and_chains(&before, &after, &owner);
@@ -224,13 +224,15 @@ impl<'a> Builder<'a> {
     }
 
     fn remove_elements(&mut self, groups: Groups<Key>, owner: &Owner) {
-        let op = |(c, keys): (Container, Vec<Key>)| (Op::DeleteElements(c.name().into(), keys), owner.clone());
+        let op =
+            |(c, keys): (Container, Vec<Key>)| (Op::DeleteElements(c.name().into(), keys), owner.clone());
         self.steps.removals.extend(groups.0.into_iter().map(op));
     }
 
     fn add_elements(&mut self, groups: Groups<Element>, owner: &Owner) {
-        let op =
-            |(c, elements): (Container, Vec<Element>)| (Op::AddElements(c.name().into(), elements), owner.clone());
+        let op = |(c, elements): (Container, Vec<Element>)| {
+            (Op::AddElements(c.name().into(), elements), owner.clone())
+        };
         self.steps.additions.extend(groups.0.into_iter().map(op));
     }
 
