@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a benchmark, not shipped")]
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backend_nftables::{Nftables, Options};
@@ -111,6 +113,7 @@ fn run(services: u32, endpoints: u32) {
     row("full sync over what is there", 3, median(again), "-");
 
     let pick = move |round: usize| u32::try_from(round * 7919).unwrap_or(0) % services;
+    sharing(&mut b, pick, endpoints);
     b.repeat("nothing changed", |_, _| {});
     b.repeat("one endpoint replaced", |c, round| {
         let version = u32::try_from(round).unwrap_or(0) % 2 + 1;
@@ -132,6 +135,22 @@ fn run(services: u32, endpoints: u32) {
     let (drift, verify) = measure(|| b.driver.verification().unwrap().run().unwrap());
     row("compare kernel and belief", 1, verify, &format!("{} differences", drift.items.len()));
     compare_with_nft(&rendered.entries.iter().map(|e| e.text.clone()).collect::<Vec<_>>(), first);
+}
+
+/// What the core alone pays for one change, and what a snapshot would cost that shares nothing with the one before.
+fn sharing(b: &mut Bench, pick: impl Fn(usize) -> u32, endpoints: u32) {
+    let mut commits = Vec::with_capacity(ROUNDS);
+    for round in 0..ROUNDS {
+        let version = u32::try_from(round).unwrap_or(0) % 2 + 3;
+        b.cluster.upsert_slice(scale::slice(pick(round), endpoints, version));
+        commits.push(measure(|| b.cluster.commit()).1);
+    }
+    row("core: commit of one change", ROUNDS, median(commits), "-");
+    let snapshot = b.commit();
+    let copy = || snapshot.ports().map(|p| (p.name.clone(), Arc::clone(p))).collect::<BTreeMap<_, _>>();
+    let copies = (0..11).map(|_| measure(copy).1).collect();
+    row("core: copying the map instead", 11, median(copies), "-");
+    b.driver.sync(&snapshot, SyncKind::Partial).unwrap();
 }
 
 /// The same plan through the tool, in the same run. Its CPU time is the child's, so only wall times are compared.

@@ -167,7 +167,7 @@ impl Programmed {
             return;
         }
         let own = env.node_ip.is_some_and(|ip| spec.source_ranges.iter().any(|r| r.contains(&ip)));
-        let looped = vips.iter().filter(|_| own).map(|ip| ipnet::IpNet::from(*ip));
+        let looped = spec.load_balancer_vips.iter().filter(|_| own).map(|ip| ipnet::IpNet::from(*ip));
         let ranges = layout::merge_ranges(spec.source_ranges.iter().copied().chain(looped));
         if ranges.iter().any(|r| r.prefix_len() == 0) {
             return;

@@ -109,31 +109,57 @@ fn try_feature(
     }
 }
 
+const CHAIN: &str = "probe";
+
+fn regular() -> Op {
+    Op::AddChain(Chain { name: CHAIN.into(), base: None, comment: None })
+}
+
+fn base(kind: ChainType, hook: Hook) -> Op {
+    Op::AddChain(Chain { name: CHAIN.into(), base: Some(Base { kind, hook, priority: 0 }), comment: None })
+}
+
+fn rule(stmts: Vec<Stmt>) -> Op {
+    Op::AddRule(CHAIN.into(), Rule { stmts, comment: None })
+}
+
+fn nat(stmts: Vec<Stmt>) -> Vec<Op> {
+    vec![base(ChainType::Nat, Hook::Prerouting), rule(stmts)]
+}
+
+fn required(name: &'static str, ops: Vec<Op>) -> Feature {
+    Feature { name, required: true, ops }
+}
+
 fn features(family: IpFamily) -> Vec<Feature> {
-    let chain: Name = "probe".into();
-    let regular = || Op::AddChain(Chain { name: Arc::clone(&chain), base: None, comment: None });
-    let base = |kind, hook| {
-        Op::AddChain(Chain {
-            name: Arc::clone(&chain),
-            base: Some(Base { kind, hook, priority: 0 }),
-            comment: None,
-        })
-    };
-    let rule = |stmts: Vec<Stmt>| Op::AddRule(Arc::clone(&chain), Rule { stmts, comment: None });
+    let mut out = chains();
+    out.extend(maps(family));
+    out.extend(matches());
+    out
+}
+
+fn chains() -> Vec<Feature> {
+    let masquerade =
+        vec![base(ChainType::Nat, Hook::Postrouting), rule(vec![Stmt::MarkSet(1), Stmt::Masquerade])];
+    vec![
+        required("nf_tables tables and chains", vec![regular()]),
+        required("filter chains", vec![base(ChainType::Filter, Hook::Forward)]),
+        required("nat chains", vec![base(ChainType::Nat, Hook::Postrouting)]),
+        required("masquerade fully-random", masquerade),
+        required(REJECT, vec![regular(), rule(vec![Stmt::Reject])]),
+    ]
+}
+
+fn maps(family: IpFamily) -> Vec<Feature> {
     let set = |container: Container| Op::AddSet(container.set(64));
     let name = |container: Container| -> Name { container.name().into() };
     let address = || vec![Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
-    let feature = |name, ops| Feature { name, required: true, ops };
-    let nat = |stmts| vec![base(ChainType::Nat, Hook::Prerouting), rule(stmts)];
-    let source = || vec![Selector::SourceAddr];
-    let ranges: Vec<ipnet::IpNet> = match family {
-        IpFamily::Ipv4 => ["192.0.2.0/25", "198.51.100.0/24"].iter().filter_map(|r| r.parse().ok()).collect(),
-        IpFamily::Ipv6 => {
-            ["2001:db8::/64", "2001:db8:2::/64"].iter().filter_map(|r| r.parse().ok()).collect()
-        }
+    let texts = match family {
+        IpFamily::Ipv4 => ["192.0.2.0/25", "198.51.100.0/24"],
+        IpFamily::Ipv6 => ["2001:db8::/64", "2001:db8:2::/64"],
     };
-    let first = ranges.first().map(ipnet::IpNet::addr);
-    let target: Vec<_> = first.zip(Port::new(1)).into_iter().collect();
+    let ranges: Vec<ipnet::IpNet> = texts.iter().filter_map(|r| r.parse().ok()).collect();
+    let target: Vec<_> = ranges.first().map(ipnet::IpNet::addr).zip(Port::new(1)).into_iter().collect();
     let known = Set {
         name: "probe-affinity".into(),
         key: vec![Field::Addr],
@@ -142,64 +168,30 @@ fn features(family: IpFamily) -> Vec<Feature> {
         timeout: Some(1),
         comment: None,
     };
-    let service = Container::ServiceIps;
+    let vmap = Stmt::Vmap { selectors: address(), map: name(Container::ServiceIps) };
     let endpoints = Container::ClusterEndpoints;
+    let by_map = Stmt::DnatMap { selectors: address(), modulus: 2, map: name(endpoints) };
+    let in_ranges = Stmt::AddrIn { selector: Selector::SourceAddr, negated: true, cidrs: ranges };
+    let is_known = Stmt::InSet { selectors: vec![Selector::SourceAddr], set: Arc::clone(&known.name) };
+    let remember = rule(vec![is_known, Stmt::UpdateSource(Arc::clone(&known.name))]);
     vec![
-        feature("nf_tables tables and chains", vec![regular()]),
-        feature("filter chains", vec![base(ChainType::Filter, Hook::Forward)]),
-        feature("nat chains", vec![base(ChainType::Nat, Hook::Postrouting)]),
-        feature(
+        required(
             "verdict maps with concatenated keys",
-            vec![
-                set(service),
-                regular(),
-                rule(vec![Stmt::Vmap { selectors: address(), map: name(service) }]),
-            ],
+            vec![set(Container::ServiceIps), regular(), rule(vec![vmap])],
         ),
-        feature(
-            "numgen, and dnat by a map",
-            [
-                vec![set(endpoints)],
-                nat(vec![Stmt::DnatMap { selectors: address(), modulus: 2, map: name(endpoints) }]),
-            ]
-            .concat(),
-        ),
-        feature("anonymous maps", nat(vec![Stmt::DnatRandom(target)])),
-        feature(
-            "masquerade fully-random",
-            vec![base(ChainType::Nat, Hook::Postrouting), rule(vec![Stmt::MarkSet(1), Stmt::Masquerade])],
-        ),
-        feature(REJECT, vec![regular(), rule(vec![Stmt::Reject])]),
-        feature("fib address type", nat(vec![Stmt::FibLocal(Selector::DestAddr)])),
-        feature(
-            "ct state and status",
-            vec![
-                base(ChainType::Filter, Hook::Forward),
-                rule(vec![Stmt::CtState(CtState::New), Stmt::CtStatusDnat, Stmt::Verdict(Verdict::Drop)]),
-            ],
-        ),
-        feature(
-            "interface names",
-            nat(vec![Stmt::IifName { negated: false, name: "probe".into(), prefix: true }]),
-        ),
-        feature(
-            RANGES,
-            vec![
-                regular(),
-                rule(vec![Stmt::AddrIn { selector: Selector::SourceAddr, negated: true, cidrs: ranges }]),
-            ],
-        ),
-        Feature {
-            name: AFFINITY,
-            required: false,
-            ops: vec![
-                Op::AddSet(known.clone()),
-                regular(),
-                rule(vec![
-                    Stmt::InSet { selectors: source(), set: Arc::clone(&known.name) },
-                    Stmt::UpdateSource(known.name),
-                ]),
-            ],
-        },
+        required("numgen, and dnat by a map", [vec![set(endpoints)], nat(vec![by_map])].concat()),
+        required("anonymous maps", nat(vec![Stmt::DnatRandom(target)])),
+        required(RANGES, vec![regular(), rule(vec![in_ranges])]),
+        Feature { name: AFFINITY, required: false, ops: vec![Op::AddSet(known), regular(), remember] },
+    ]
+}
+
+fn matches() -> Vec<Feature> {
+    let ct = vec![Stmt::CtState(CtState::New), Stmt::CtStatusDnat, Stmt::Verdict(Verdict::Drop)];
+    let interface = Stmt::IifName { negated: false, name: "probe".into(), prefix: true };
+    vec![
+        required("fib address type", nat(vec![Stmt::FibLocal(Selector::DestAddr)])),
+        required("ct state and status", vec![base(ChainType::Filter, Hook::Forward), rule(ct)]),
+        required("interface names", nat(vec![interface])),
     ]
 }

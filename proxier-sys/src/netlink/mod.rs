@@ -12,7 +12,7 @@ mod attr;
 mod batch;
 mod error;
 #[cfg(test)]
-mod kernel_tests;
+mod tests;
 mod message;
 mod reader;
 mod socket;
