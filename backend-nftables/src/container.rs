@@ -153,6 +153,12 @@ impl Sizes {
         Self(counts.iter().map(|(c, n)| (*c, size(n))).collect())
     }
 
+    /// These sizes.
+    #[must_use]
+    pub fn exactly(sizes: BTreeMap<Container, u32>) -> Self {
+        Self(sizes)
+    }
+
     /// The size of one container.
     #[must_use]
     pub fn get(&self, container: Container) -> u32 {

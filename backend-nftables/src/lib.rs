@@ -18,6 +18,7 @@ pub mod options;
 pub mod plan;
 pub mod probe;
 pub mod render;
+pub mod takeover;
 pub mod text;
 pub mod wire;
 

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::objects::{Op, Table};
 use crate::options::{CtInvalid, Options};
 use crate::plan::Plan;
-use crate::{apply, diff, probe, render, wire};
+use crate::{apply, diff, probe, render, takeover, wire};
 
 /// The nftables backend of one IP family.
 ///
@@ -84,6 +84,12 @@ impl Backend for Nftables {
 
     fn render(&self, input: RenderInput<'_, Belief>) -> Plan {
         render::render(&self.table, &self.options, input)
+    }
+
+    fn take_over(&mut self, plan: &Plan) -> Result<Option<Plan>, Error> {
+        let table = self.table.clone();
+        let observed = wire::observe(self.socket()?, &table)?;
+        Ok(takeover::take_over(&self.options, plan, &observed))
     }
 
     fn check(&mut self, plan: &Plan) -> Result<(), Error> {

@@ -15,7 +15,8 @@ use crate::objects::{Element, Key, Name, Op, Set, Table, Value};
 use crate::options::Options;
 use crate::plan::Plan;
 
-type Owner = Option<Arc<ServicePort>>;
+/// For whom an operation is.
+pub(crate) type Owner = Option<Arc<ServicePort>>;
 
 /// Renders a plan; see [`proxier_core::backend::Backend::render`].
 #[must_use]
@@ -71,20 +72,20 @@ fn full(table: &Table, options: &Options, input: RenderInput<'_, Belief>, env: E
 /// The operations of a transaction, by the phase they belong to: what is named must exist before it is named, and must not be named
 /// any more when it goes.
 #[derive(Default)]
-struct Steps {
-    chains: Vec<(Op, Owner)>,
-    flushes: Vec<(Op, Owner)>,
-    replaced_sets: Vec<(Op, Owner)>,
-    sets: Vec<(Op, Owner)>,
-    rules: Vec<(Op, Owner)>,
-    removals: Vec<(Op, Owner)>,
-    additions: Vec<(Op, Owner)>,
-    retired: Vec<(Op, Owner)>,
-    dropped_sets: Vec<(Op, Owner)>,
+pub(crate) struct Steps {
+    pub(crate) chains: Vec<(Op, Owner)>,
+    pub(crate) flushes: Vec<(Op, Owner)>,
+    pub(crate) replaced_sets: Vec<(Op, Owner)>,
+    pub(crate) sets: Vec<(Op, Owner)>,
+    pub(crate) rules: Vec<(Op, Owner)>,
+    pub(crate) removals: Vec<(Op, Owner)>,
+    pub(crate) additions: Vec<(Op, Owner)>,
+    pub(crate) retired: Vec<(Op, Owner)>,
+    pub(crate) dropped_sets: Vec<(Op, Owner)>,
 }
 
 impl Steps {
-    fn in_order(self) -> (Vec<Op>, Vec<Owner>) {
+    pub(crate) fn in_order(self) -> (Vec<Op>, Vec<Owner>) {
         let phases = [
             self.chains,
             self.flushes,

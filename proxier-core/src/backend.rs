@@ -262,6 +262,17 @@ pub trait Backend: Send {
     /// randomness. Without a belief, or when the change set does not start where the belief ends, renders in full.
     fn render(&self, input: RenderInput<'_, Self::Belief>) -> Self::Plan;
 
+    /// Looks at what the kernel holds of ours and turns a full plan into the differences from it: what is right already stays, with all that
+    /// hangs on it, such as the affinity of clients. `None` when there is nothing to take over, or when it cannot be changed in place; then the plan
+    /// is to be applied as it is. The default takes nothing over.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    fn take_over(&mut self, plan: &Self::Plan) -> Result<Option<Self::Plan>, Self::Error> {
+        let _ = plan;
+        Ok(None)
+    }
+
     /// Asks the kernel whether it would take the plan, without changing it.
     ///
     /// # Errors

@@ -151,6 +151,17 @@ pub trait Instance: Send {
 /// Plans that one sync tries at most; each after the first sets at least one more service port aside.
 const MAX_ATTEMPTS: usize = 16;
 
+/// How far a sync goes; each failure goes further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Depth {
+    /// Differences from the belief.
+    Partial,
+    /// Differences from what the kernel is seen to hold.
+    TakeOver,
+    /// Everything, in the place of whatever is there.
+    Replace,
+}
+
 struct Adopted<B> {
     belief: B,
     snapshot: Snapshot,
@@ -195,13 +206,43 @@ impl<B: Backend> Driver<B> {
         self.adopted.as_ref().map_or_else(Generation::default, |a| a.snapshot.generation())
     }
 
-    /// One plan for the snapshot, from the belief or from nothing.
-    fn plan(&self, snapshot: &Snapshot, changes: &ChangeSet, kind: SyncKind) -> B::Plan {
-        let belief = match kind {
-            SyncKind::Partial => self.belief(),
-            SyncKind::Full => None,
-        };
-        self.backend.render(RenderInput { snapshot, changes, belief, set_aside: &self.set_aside })
+    /// One plan for the snapshot: from the belief, from what the kernel is seen to hold, or from nothing. Where there is nothing to
+    /// take over, that becomes a replacement.
+    fn plan(
+        &mut self,
+        snapshot: &Snapshot,
+        changes: &ChangeSet,
+        depth: &mut Depth,
+    ) -> Result<B::Plan, B::Error> {
+        let belief = if *depth == Depth::Partial { self.belief() } else { None };
+        let input = RenderInput { snapshot, changes, belief, set_aside: &self.set_aside };
+        let plan = self.backend.render(input);
+        if *depth != Depth::TakeOver {
+            return Ok(plan);
+        }
+        if let Some(differences) = self.backend.take_over(&plan)? {
+            return Ok(differences);
+        }
+        *depth = Depth::Replace;
+        Ok(plan)
+    }
+
+    /// Decides whether another attempt makes sense after an error, and how far it goes. Only what is refused when everything is
+    /// written anew is the service port's own fault.
+    fn deepen(&mut self, depth: &mut Depth, error: &B::Error, refused: &mut Vec<Refused>) -> bool {
+        let named = !error.refused().is_empty();
+        if *depth == Depth::Replace {
+            let before = self.set_aside.len();
+            let ports = error.refused().iter().cloned();
+            self.set_aside.extend(ports.map(|r| (r.port, r.reason)));
+            refused.extend_from_slice(error.refused());
+            // Without them, what is there may well be taken over.
+            *depth = Depth::TakeOver;
+            return self.set_aside.len() > before;
+        }
+        self.set_aside.clear();
+        *depth = if *depth == Depth::Partial { Depth::TakeOver } else { Depth::Replace };
+        named || matches!(error.retry_class(), RetryClass::NeedsFullSync | RetryClass::Bug)
     }
 }
 
@@ -230,11 +271,12 @@ impl<B: Backend + 'static> Instance for Driver<B> {
     }
 
     fn sync(&mut self, snapshot: &Snapshot, kind: SyncKind) -> Result<SyncReport, SyncError> {
-        let mut kind = if self.adopted.is_none() || self.tainted { SyncKind::Full } else { kind };
+        let full = kind == SyncKind::Full || self.adopted.is_none() || self.tainted;
+        let mut depth = if full { Depth::TakeOver } else { Depth::Partial };
         let old = self.adopted.as_ref().map(|a| &a.snapshot);
         let changes = ChangeSet::between(old, snapshot);
         let stale_flows = StaleFlows::plan(old, snapshot, &changes);
-        if kind == SyncKind::Full {
+        if full {
             self.set_aside.clear();
         } else {
             for change in &changes.ports {
@@ -244,16 +286,19 @@ impl<B: Backend + 'static> Instance for Driver<B> {
         let mut refused: Vec<Refused> = Vec::new();
         let mut setbacks = Vec::new();
         loop {
-            let plan = self.plan(snapshot, &changes, kind);
-            let unsupported = plan.unsupported().to_vec();
-            let written = if plan.is_full() { SyncKind::Full } else { kind };
             let attempts = setbacks.len() + 1;
-            let error = match self.backend.apply(plan) {
-                Ok((belief, report)) => {
+            let attempt = self.plan(snapshot, &changes, &mut depth).and_then(|plan| {
+                let unsupported = plan.unsupported().to_vec();
+                let whole = plan.is_full();
+                self.backend.apply(plan).map(|(belief, report)| (belief, report, unsupported, whole))
+            });
+            let error = match attempt {
+                Ok((belief, report, unsupported, whole)) => {
                     self.adopted = Some(Adopted { belief, snapshot: snapshot.clone() });
                     self.tainted = false;
+                    let partial = depth == Depth::Partial && !whole;
                     return Ok(SyncReport {
-                        kind: written,
+                        kind: if partial { SyncKind::Partial } else { SyncKind::Full },
                         generation: snapshot.generation(),
                         changed_ports: changes.ports.len(),
                         operations: report.operations,
@@ -270,19 +315,7 @@ impl<B: Backend + 'static> Instance for Driver<B> {
                 Err(error) => error,
             };
             self.tainted = true;
-            let progress = if kind == SyncKind::Partial {
-                kind = SyncKind::Full;
-                self.set_aside.clear();
-                matches!(error.retry_class(), RetryClass::NeedsFullSync) || !error.refused().is_empty()
-            } else {
-                let before = self.set_aside.len();
-                for r in error.refused() {
-                    self.set_aside.insert(r.port.clone(), r.reason.clone());
-                }
-                refused.extend_from_slice(error.refused());
-                self.set_aside.len() > before
-            };
-            if !progress || attempts >= MAX_ATTEMPTS {
+            if attempts >= MAX_ATTEMPTS || !self.deepen(&mut depth, &error, &mut refused) {
                 return Err(self.error(snapshot.generation(), error));
             }
             setbacks.push(error.to_string());

@@ -307,7 +307,7 @@ fn a_map_that_runs_full_is_built_anew_with_twice_the_size() {
 
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
-fn a_restart_takes_over_what_is_there() {
+fn a_restart_in_another_layout_takes_over_what_is_there() {
     netns_test();
     let mut first = Bench::new(Layout::Chains);
     first.put(0, 2, |_| {});
@@ -317,6 +317,73 @@ fn a_restart_takes_over_what_is_there() {
     second.put(0, 3, |_| {});
     assert_eq!(second.sync().kind, SyncKind::Full);
     second.in_order("a restart in another layout");
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn a_restart_writes_only_differences_and_keeps_the_affinity_of_clients() {
+    for layout in [Layout::Maps, Layout::Chains] {
+        netns_test();
+        let fill = |b: &mut Bench<Nftables>| {
+            b.put(0, 4, |_| {});
+            b.put(1, 3, rich);
+            b.put(2, 2, |s| s.affinity = Some(Duration::from_secs(600)));
+        };
+        let mut first = Bench::new(layout);
+        fill(&mut first);
+        // Places that a fresh render would not give.
+        first.sync();
+        first.cluster.upsert_slice(scale::slice(0, 4, 1));
+        first.sync();
+        first.cluster.upsert_slice(scale::slice(0, 4, 0));
+        first.sync();
+        let sets = nft("list sets");
+        let affinity = sets.lines().find_map(|l| l.trim().strip_prefix("set affinity-")).unwrap();
+        let affinity = format!("affinity-{}", affinity.trim_end_matches(" {"));
+        nft(&format!("add element ip kube-proxy {affinity} {{ 10.128.7.7 }}"));
+
+        let mut second = Bench::new(layout);
+        fill(&mut second);
+        let report = second.sync();
+        assert_eq!((report.kind, report.operations), (SyncKind::Full, 0), "nothing differs");
+        second.in_order("a restart");
+        let listing = nft(&format!("list set ip kube-proxy {affinity}"));
+        assert!(listing.contains("10.128.7.7"), "{listing}");
+
+        let mut third = Bench::new(layout);
+        fill(&mut third);
+        third.cluster.upsert_slice(scale::slice(0, 3, 2));
+        third.put(5, 1, |_| {});
+        third.cluster.remove_service(&scale::service(1).name);
+        let report = third.sync();
+        assert!(report.operations < 40, "{}", report.operations);
+        third.in_order("a restart with changes");
+        assert!(nft(&format!("list set ip kube-proxy {affinity}")).contains("10.128.7.7"));
+        third.cluster.upsert_slice(scale::slice(0, 5, 0));
+        assert_eq!(third.sync().kind, SyncKind::Partial);
+        third.in_order("the change after a restart");
+        assert_eq!(third.driver.belief().unwrap().doomed().count(), 0);
+    }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn what_cannot_be_changed_in_place_is_replaced() {
+    for damage in [
+        "add element ip kube-proxy service-ips { 10.0.0.1 . icmp . 1 : drop }",
+        "delete chain ip kube-proxy nat-output\nadd chain ip kube-proxy nat-output { type nat hook output priority -90 ; }",
+        "add chain ip kube-proxy mine { type filter hook input priority 3 ; }\nadd rule ip kube-proxy mine counter drop",
+    ] {
+        netns_test();
+        let mut b = Bench::new(Layout::Maps);
+        b.put(0, 2, |_| {});
+        b.sync();
+        nft_script("flush chain ip kube-proxy nat-output");
+        nft_script(damage);
+        let snapshot = b.driver.adopted().unwrap().clone();
+        b.driver.sync(&snapshot, SyncKind::Full).unwrap();
+        b.in_order(damage);
+    }
 }
 
 #[test]
@@ -460,8 +527,8 @@ fn the_nth_apply_fails_and_the_next_sync_repairs() {
         change(&mut b);
         let snapshot = b.snapshot();
         let before = nft("list table ip kube-proxy");
-        // Partial, then full: both fail.
-        fail.store(2, Ordering::Relaxed);
+        // The difference, what is taken over, the replacement: all fail.
+        fail.store(3, Ordering::Relaxed);
         let error = b.driver.sync(&snapshot, SyncKind::Partial).unwrap_err();
         assert!(error.to_string().contains("no-such-chain"), "{what}: {error}");
         assert_eq!(nft("list table ip kube-proxy"), before, "{what}: what was in force stays");

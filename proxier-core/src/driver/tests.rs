@@ -15,6 +15,8 @@ struct Fake {
     poison: BTreeSet<ServicePortName>,
     failures: Vec<RetryClass>,
     applied: Vec<bool>,
+    /// Can write differences from what is there.
+    takes_over: bool,
 }
 
 #[derive(Clone)]
@@ -97,6 +99,18 @@ impl Backend for Fake {
             ports.map(|p| (p.name.clone(), Some(text(p)))).collect()
         };
         FakePlan { full: !partial, puts, next }
+    }
+    fn take_over(&mut self, plan: &FakePlan) -> Result<Option<FakePlan>, Refusal> {
+        if !self.takes_over || self.kernel.is_empty() {
+            return Ok(None);
+        }
+        let differs =
+            |(name, put): &(&ServicePortName, &Option<String>)| self.kernel.get(*name) != put.as_ref();
+        let mut puts: BTreeMap<_, _> =
+            plan.puts.iter().filter(differs).map(|(n, p)| (n.clone(), p.clone())).collect();
+        let gone = self.kernel.keys().filter(|n| !plan.puts.contains_key(*n));
+        puts.extend(gone.map(|n| (n.clone(), None)));
+        Ok(Some(FakePlan { full: false, puts, next: plan.next.clone() }))
     }
     fn check(&mut self, _: &FakePlan) -> Result<(), Refusal> {
         Ok(())
@@ -273,6 +287,27 @@ fn every_nth_effect_may_fail_and_the_next_sync_repairs() {
             }
         }
     }
+}
+
+#[test]
+fn a_full_sync_writes_only_what_differs_where_the_backend_can() {
+    let mut b = Bench::new();
+    b.driver.backend.takes_over = true;
+    assert_eq!(b.sync().unwrap().operations, 3, "nothing to take over yet");
+    let old = std::mem::take(&mut b.driver.backend.kernel);
+    b.driver = Driver::new(Fake { kernel: old, takes_over: true, ..Fake::default() });
+    b.endpoint("ns/b", "10.1.0.2");
+    b.cluster.remove_service(&crate::testing::name("ns/c"));
+    let report = b.sync().unwrap();
+    assert_eq!((report.kind, report.operations), (SyncKind::Full, 2));
+    assert_eq!((b.kernel("ns/b"), b.kernel("ns/c")), (Some("10.1.0.2:8080"), None));
+
+    b.endpoint("ns/b", "10.1.0.3");
+    b.driver.backend.failures = vec![RetryClass::NeedsFullSync, RetryClass::NeedsFullSync];
+    let report = b.sync().unwrap();
+    assert_eq!(report.attempts, 3, "difference, taking over, replacement");
+    assert_eq!(b.driver.backend.applied.iter().filter(|full| **full).count(), 1);
+    assert_eq!(b.kernel("ns/b"), Some("10.1.0.3:8080"));
 }
 
 #[test]
