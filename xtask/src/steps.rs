@@ -60,6 +60,7 @@ impl Outcome {
     fn line(&self) -> String {
         let Tally { passed, failed, .. } = self.tally();
         let verdict = match &self.result {
+            Ok(_) if passed + failed == 0 => "not run".to_owned(),
             Ok(_) if failed == 0 => format!("ok      {passed} passed"),
             Ok(_) => format!("FAILED  {passed} passed, {failed} failed"),
             Err(error) => format!("FAILED  {error:#}"),
@@ -150,6 +151,9 @@ fn kernel() -> anyhow::Result<Tally> {
     let mut inside =
         process::isolated(process::cargo_program(), &[&tests[..], &["--", "--ignored"]].concat())?;
     let tally = something(process::run_counted(&mut inside, Tally::of_test_program)?)?;
+    if tally.failed > 0 && !packages::is_root() {
+        println!("a user namespace does not give every privilege that these tests need: run as root");
+    }
     let written = ignored_tests()?;
     let ran = tally.passed + tally.failed;
     if ran < written {
@@ -210,6 +214,7 @@ mod tests {
         let line = outcome(Ok(Tally { passed: 5, failed: 2, ignored: 0 })).line();
         assert_eq!(line, "step           1.5 s  FAILED  5 passed, 2 failed");
         assert_eq!(outcome(Ok(Tally::ONE)).line(), "step           1.5 s  ok      1 passed");
+        assert_eq!(outcome(Ok(Tally::default())).line(), "step           1.5 s  not run");
     }
 
     #[test]
