@@ -6,22 +6,20 @@ use agent::cli::Cli;
 use agent::commands::{self, Ended};
 use clap::Parser as _;
 
-#[expect(clippy::print_stderr, reason = "the program's last word before it fails")]
+#[expect(clippy::print_stderr, reason = "the program's last words before it fails")]
 fn main() -> ExitCode {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let ended = commands::run(Cli::parse().command, &mut out);
-    let flushed = std::io::Write::flush(&mut out);
-    match (ended, flushed) {
-        (Ok(Ended::Well), Ok(())) => ExitCode::SUCCESS,
-        (Ok(Ended::Found), Ok(())) => ExitCode::from(3),
+    let flushed = std::io::Write::flush(&mut out).map_err(anyhow::Error::from);
+    match ended.and_then(|ended| flushed.map(|()| ended)) {
+        Ok(Ended::Well) => ExitCode::SUCCESS,
+        Ok(Ended::Found) => ExitCode::from(3),
         // Whoever read the answer has seen enough.
-        (Ok(_), Err(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        (Ok(_), Err(error)) => {
-            eprintln!("proxier: {error}");
-            ExitCode::FAILURE
-        }
-        (Err(error), _) => {
-            eprintln!("proxier: {error:#}");
+        Err(error) if commands::is_unread(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            for line in commands::explain(&error).lines() {
+                eprintln!("proxier: {line}");
+            }
             ExitCode::FAILURE
         }
     }

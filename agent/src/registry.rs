@@ -3,9 +3,9 @@
 use proxier_core::cluster::TrafficOptions;
 use proxier_core::driver::Instance;
 use proxier_core::ids::IpFamily;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::config::nearest;
+use crate::config::Section;
 
 /// A configured backend: makes instances, one for each family.
 pub trait Factory: Send {
@@ -14,27 +14,35 @@ pub trait Factory: Send {
 
     /// What the backend's own section says about traffic.
     fn adjust(&self, traffic: &mut TrafficOptions);
+
+    /// Every key of the backend's section with the value that is in force.
+    fn settings(&self) -> Vec<(&'static str, Value)>;
 }
 
-/// Why a backend could not be configured: every fault, a line each.
+/// A value in a backend's section that it cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("\n"))]
-pub struct RegistryError(pub Vec<String>);
+#[error("{key}: {message}")]
+pub struct Fault {
+    /// The key.
+    pub key: String,
+    /// What is wrong with its value.
+    pub message: String,
+}
 
 /// Reads a backend's section of the configuration.
-type Build = fn(Option<&Value>) -> Result<Box<dyn Factory>, RegistryError>;
+type Build = fn(Option<&Map<String, Value>>) -> Result<Box<dyn Factory>, Vec<Fault>>;
 
 /// A backend that is built in.
 #[derive(Clone, Copy)]
 pub struct Entry {
-    /// Its name in `mode` and of its section.
-    pub name: &'static str,
+    /// Its name in `mode` and of its section, and the keys of that.
+    pub section: Section,
     build: Build,
 }
 
 impl std::fmt::Debug for Entry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name)
+        f.write_str(self.section.name)
     }
 }
 
@@ -43,7 +51,7 @@ impl Entry {
     ///
     /// # Errors
     /// Every fault in it.
-    pub fn configure(&self, section: Option<&Value>) -> Result<Box<dyn Factory>, RegistryError> {
+    pub fn configure(&self, section: Option<&Map<String, Value>>) -> Result<Box<dyn Factory>, Vec<Fault>> {
         (self.build)(section)
     }
 }
@@ -51,54 +59,38 @@ impl Entry {
 /// All backends that are built in; the first is the default.
 pub const BACKENDS: &[Entry] = &[
     #[cfg(feature = "nftables")]
-    Entry { name: "nftables", build: nftables::build },
+    Entry {
+        section: Section { name: "nftables", keys: &backend_nftables::options::KEYS },
+        build: nftables::build,
+    },
 ];
 
-/// Their names.
+/// Their sections.
 #[must_use]
-pub fn names() -> Vec<&'static str> {
-    BACKENDS.iter().map(|b| b.name).collect()
-}
-
-/// The backend of this name.
-#[must_use]
-pub fn find(name: &str) -> Option<&'static Entry> {
-    BACKENDS.iter().find(|b| b.name == name)
+pub fn sections() -> Vec<Section> {
+    BACKENDS.iter().map(|b| b.section).collect()
 }
 
 /// Sets every key of a section; `set` says what is wrong with a value.
 #[cfg_attr(not(feature = "nftables"), allow(dead_code, reason = "used by each backend's entry"))]
 fn read_section(
-    backend: &str,
-    section: Option<&Value>,
-    keys: &[&str],
+    section: Option<&Map<String, Value>>,
     mut set: impl FnMut(&str, &Value) -> Result<(), String>,
-) -> Result<(), RegistryError> {
-    let entries = match section {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Object(entries)) => entries,
-        Some(other) => return Err(RegistryError(vec![format!("{backend}: expected a section, got {other}")])),
+) -> Result<(), Vec<Fault>> {
+    let fault = |(key, value): (&String, &Value)| {
+        set(key, value).err().map(|message| Fault { key: key.clone(), message })
     };
-    let mut faults = Vec::new();
-    for (key, value) in entries {
-        if keys.contains(&key.as_str()) {
-            if let Err(message) = set(key, value) {
-                faults.push(format!("{backend}.{key}: {message}"));
-            }
-        } else {
-            let hint = nearest(key, keys.iter().copied()).map(|k| format!("; did you mean {k}?"));
-            faults.push(format!("{backend}.{key}: unknown key{}", hint.unwrap_or_default()));
-        }
-    }
-    if faults.is_empty() { Ok(()) } else { Err(RegistryError(faults)) }
+    let faults: Vec<Fault> = section.into_iter().flatten().filter_map(fault).collect();
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
 #[cfg(feature = "nftables")]
 mod nftables {
-    use backend_nftables::{Nftables, Options, options::KEYS};
+    use backend_nftables::Nftables;
+    use backend_nftables::options::{CtInvalid, Layout, Options};
     use proxier_core::driver::Driver;
 
-    use super::{Factory, Instance, IpFamily, RegistryError, TrafficOptions, Value, read_section};
+    use super::{Factory, Fault, Instance, IpFamily, Map, TrafficOptions, Value, read_section};
 
     struct Configured(Options);
 
@@ -108,15 +100,32 @@ mod nftables {
         }
 
         fn adjust(&self, traffic: &mut TrafficOptions) {
-            traffic.masquerade_all |= self.0.masquerade_all;
+            traffic.masquerade_all = self.0.masquerade_all;
+        }
+
+        fn settings(&self) -> Vec<(&'static str, Value)> {
+            let layout = match self.0.layout {
+                Layout::Maps => "maps",
+                Layout::Chains => "chains",
+            };
+            let ct_invalid = match self.0.ct_invalid {
+                CtInvalid::Auto => "auto",
+                CtInvalid::Drop => "drop",
+                CtInvalid::Ignore => "ignore",
+            };
+            vec![
+                ("table", (&*self.0.table).into()),
+                ("layout", layout.into()),
+                ("masqueradeBit", self.0.masquerade_bit.into()),
+                ("ctInvalid", ct_invalid.into()),
+                ("masqueradeAll", self.0.masquerade_all.into()),
+            ]
         }
     }
 
-    pub(super) fn build(section: Option<&Value>) -> Result<Box<dyn Factory>, RegistryError> {
+    pub(super) fn build(section: Option<&Map<String, Value>>) -> Result<Box<dyn Factory>, Vec<Fault>> {
         let mut options = Options::default();
-        read_section("nftables", section, &KEYS, |key, value| {
-            options.set(key, value).map_err(|e| e.message)
-        })?;
+        read_section(section, |key, value| options.set(key, value).map_err(|e| e.message))?;
         Ok(Box::new(Configured(options)))
     }
 }
@@ -127,26 +136,59 @@ mod tests {
 
     use super::*;
 
+    #[cfg(feature = "nftables")]
+    fn section(value: &Value) -> Map<String, Value> {
+        value.as_object().expect("a mapping").clone()
+    }
+
     #[test]
-    fn every_entry_is_found_by_its_name_and_works_without_a_section() {
+    fn every_entry_works_without_a_section() {
         for entry in BACKENDS {
-            let factory = find(entry.name).expect("found").configure(None).expect("defaults are sound");
+            let factory = entry.configure(None).expect("defaults are sound");
             assert_eq!(factory.instance(IpFamily::Ipv6).family(), IpFamily::Ipv6);
+            assert_eq!(factory.instance(IpFamily::Ipv6).name(), entry.section.name);
         }
-        assert!(find("nothing").is_none());
+    }
+
+    #[test]
+    fn every_setting_is_listed_as_its_section_takes_it() {
+        for entry in BACKENDS {
+            let settings = entry.configure(None).expect("defaults are sound").settings();
+            let keys: Vec<&str> = settings.iter().map(|(key, _)| *key).collect();
+            assert_eq!(keys, entry.section.keys);
+            let said: Map<String, Value> =
+                settings.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
+            assert_eq!(entry.configure(Some(&said)).expect("its own words").settings(), settings);
+        }
     }
 
     #[cfg(feature = "nftables")]
     #[test]
-    fn faults_in_a_section_are_told_together_with_the_nearest_key() {
-        let section = json!({"layuot": "maps", "masqueradeBit": 99, "masqueradeAll": true});
-        let error = find("nftables").expect("there").configure(Some(&section)).err().expect("refused");
+    fn faults_in_a_section_are_told_together() {
+        let said = section(&json!({"layout": "trees", "masqueradeBit": 99, "masqueradeAll": true}));
+        let faults = BACKENDS[0].configure(Some(&said)).err().expect("refused");
+        let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
         assert_eq!(
-            error.0,
+            faults,
             [
-                "nftables.layuot: unknown key; did you mean layout?",
-                "nftables.masqueradeBit: expected a number from 0 to 31, got 99"
+                "layout: expected maps or chains, got \"trees\"",
+                "masqueradeBit: expected a number from 0 to 31, got 99"
             ]
+        );
+    }
+
+    #[cfg(feature = "nftables")]
+    #[test]
+    fn masquerading_everything_is_said_in_the_section() {
+        let said = section(&json!({"masqueradeAll": true, "layout": "chains", "ctInvalid": "ignore"}));
+        let factory = BACKENDS[0].configure(Some(&said)).expect("good");
+        let mut traffic = TrafficOptions::default();
+        factory.adjust(&mut traffic);
+        assert!(traffic.masquerade_all);
+        let said: Vec<_> = factory.settings().into_iter().filter(|(k, _)| said.contains_key(*k)).collect();
+        assert_eq!(
+            said,
+            [("layout", json!("chains")), ("ctInvalid", json!("ignore")), ("masqueradeAll", json!(true))]
         );
     }
 }

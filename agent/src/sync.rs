@@ -1,5 +1,6 @@
 //! The sync loop: one thread owns the world and the backend instances, and does what the reconciler says. No locks.
 
+use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,11 +42,14 @@ struct Lane {
     programmed: bool,
 }
 
+/// How long it has been since an origin; never goes back.
+type Clock = Box<dyn Fn() -> Duration>;
+
 /// The loop.
 pub struct SyncLoop {
     world: World,
     lanes: Vec<Lane>,
-    origin: Instant,
+    clock: Clock,
     own: SyncSender<Message>,
 }
 
@@ -58,6 +62,17 @@ impl SyncLoop {
         policy: Policy,
         own: SyncSender<Message>,
     ) -> Self {
+        let origin = Instant::now();
+        Self::with_clock(world, instances, policy, own, Box::new(move || origin.elapsed()))
+    }
+
+    fn with_clock(
+        world: World,
+        instances: Vec<Box<dyn Instance>>,
+        policy: Policy,
+        own: SyncSender<Message>,
+        clock: Clock,
+    ) -> Self {
         let lane = |instance| Lane {
             instance,
             reconciler: Reconciler::new(policy),
@@ -65,7 +80,7 @@ impl SyncLoop {
             verifying: false,
             programmed: false,
         };
-        Self { world, lanes: instances.into_iter().map(lane).collect(), origin: Instant::now(), own }
+        Self { world, lanes: instances.into_iter().map(lane).collect(), clock, own }
     }
 
     /// Runs until told to stop. The kernel keeps what was programmed.
@@ -78,36 +93,45 @@ impl SyncLoop {
                 None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(timeout) => messages.recv_timeout(timeout),
             };
-            let mut next = match first {
+            let first = match first {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             };
-            let mut taken = 0;
-            while let Some(message) = next {
-                match message {
-                    Message::Stop => return Ok(()),
-                    Message::SourceEnded(result) => return result,
-                    Message::Events(events) => self.world.apply(events),
-                    Message::Verified(family, generation, result) => self.verified(family, generation, result),
-                }
-                taken += 1;
-                next = if taken < MAX_BATCHES { messages.try_recv().ok() } else { None };
-            }
-            self.publish();
-            for at in 0..self.lanes.len() {
-                self.act(at);
+            if let ControlFlow::Break(result) = self.step(first, messages) {
+                return result;
             }
         }
     }
 
-    fn now(&self) -> Duration {
-        self.origin.elapsed()
+    /// Takes in this message and those that wait behind it, then does what is due.
+    fn step(
+        &mut self,
+        first: Option<Message>,
+        waiting: &Receiver<Message>,
+    ) -> ControlFlow<Result<(), SourceError>> {
+        let mut next = first;
+        let mut taken = 0;
+        while let Some(message) = next {
+            match message {
+                Message::Stop => return ControlFlow::Break(Ok(())),
+                Message::SourceEnded(result) => return ControlFlow::Break(result),
+                Message::Events(events) => self.world.apply(events),
+                Message::Verified(family, generation, result) => self.verified(family, generation, result),
+            }
+            taken += 1;
+            next = if taken < MAX_BATCHES { waiting.try_recv().ok() } else { None };
+        }
+        self.publish();
+        for at in 0..self.lanes.len() {
+            self.act(at);
+        }
+        ControlFlow::Continue(())
     }
 
     /// How long nothing needs to be done; `None` until a message comes.
     fn timeout(&self) -> Option<Duration> {
-        let now = self.now();
+        let now = (self.clock)();
         let wait = |lane: &Lane| match lane.reconciler.next(now) {
             Action::Wait(until) => until.map(|t| t.saturating_sub(now)),
             Action::Verify if lane.verifying => None,
@@ -152,28 +176,30 @@ impl SyncLoop {
     }
 
     fn act(&mut self, at: usize) {
-        let now = self.now();
+        let now = (self.clock)();
         let Some(lane) = self.lanes.get_mut(at) else { return };
         match lane.reconciler.next(now) {
             Action::Wait(_) => {}
-            Action::Sync(kind) => lane.sync(kind, self.origin),
+            Action::Sync(kind) => lane.sync(kind, &self.clock),
+            Action::Verify if lane.verifying => {}
             Action::Verify => {
-                if !lane.verifying {
-                    lane.verify(&self.own);
-                    self.refresh_addresses();
-                }
+                lane.verify(&self.own, now);
+                self.refresh_addresses();
             }
         }
     }
 
     fn verified(&mut self, family: IpFamily, generation: Generation, result: Result<Drift, SyncError>) {
-        let now = self.now();
+        let now = (self.clock)();
         let Some(lane) = self.lanes.iter_mut().find(|l| l.instance.family() == family) else { return };
         lane.verifying = false;
         let current = lane.instance.adopted().is_some_and(|s| s.generation() == generation);
         let backend = lane.instance.name();
         match result {
-            Ok(drift) if drift.is_empty() => lane.reconciler.verified(now, true),
+            Ok(drift) if drift.is_empty() => {
+                tracing::debug!(backend, %family, generation = generation.0, "kernel is as programmed");
+                lane.reconciler.verified(now, true);
+            }
             // Another generation went in meanwhile: what was read belongs to neither.
             _ if !current => lane.reconciler.verified(now, true),
             Ok(drift) => {
@@ -200,14 +226,14 @@ impl SyncLoop {
 }
 
 impl Lane {
-    fn sync(&mut self, kind: SyncKind, origin: Instant) {
+    fn sync(&mut self, kind: SyncKind, clock: &Clock) {
         let Some(snapshot) = &self.snapshot else { return };
         self.reconciler.started();
-        let begun = Instant::now();
+        let begun = clock();
         let result = self.instance.sync(snapshot, kind);
         let outcome = match &result {
             Ok(report) => {
-                tell_report(&*self.instance, report, begun.elapsed(), !self.programmed);
+                tell_report(&*self.instance, report, clock().saturating_sub(begun), !self.programmed);
                 self.programmed = true;
                 Outcome::Done {
                     follow_up: report.follow_up,
@@ -226,12 +252,15 @@ impl Lane {
                 Outcome::Failed
             }
         };
-        self.reconciler.finished(origin.elapsed(), outcome);
+        self.reconciler.finished(clock(), outcome);
     }
 
-    /// Compares on a thread of its own: a change does not wait for it.
-    fn verify(&mut self, own: &SyncSender<Message>) {
-        let Some(verification) = self.instance.verification() else { return };
+    /// Compares on a thread of its own: a change does not wait for it. When that cannot be, the next comparison is one interval away.
+    fn verify(&mut self, own: &SyncSender<Message>, now: Duration) {
+        let Some(verification) = self.instance.verification() else {
+            self.reconciler.verified(now, true);
+            return;
+        };
         let family = self.instance.family();
         let generation = verification.generation;
         let own = own.clone();
@@ -244,7 +273,10 @@ impl Lane {
             thread::Builder::new().name(format!("verify-{family}")).spawn(move || job(verification));
         match spawned {
             Ok(_) => self.verifying = true,
-            Err(error) => tracing::warn!(error = %error, "cannot start a thread to compare the kernel"),
+            Err(error) => {
+                tracing::warn!(error = %error, "cannot start a thread to compare the kernel");
+                self.reconciler.verified(now, true);
+            }
         }
     }
 }
@@ -292,3 +324,6 @@ fn tell_conflicts(old: Option<&Snapshot>, new: &Snapshot) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

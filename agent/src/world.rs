@@ -93,7 +93,8 @@ impl World {
                 SourceEvent::Delete { key, service } => self.delete(&key, service),
                 SourceEvent::Synced => self.synced = true,
                 SourceEvent::Problems { origin, problems } => {
-                    self.tell(format!("source {origin}"), problems.iter().map(ToString::to_string).collect());
+                    let problems = problems.iter().map(|p| format!("{origin}: {p}")).collect();
+                    self.tell(origin.to_string(), problems);
                 }
             }
         }
@@ -206,3 +207,6 @@ impl World {
 fn lines(problems: &[intake::Problem]) -> Vec<String> {
     problems.iter().map(ToString::to_string).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -166,7 +166,8 @@ impl Reconciler {
         }
     }
 
-    /// A comparison ended: drift asks for a full sync, as does a kernel that could not be read.
+    /// A comparison ended: drift asks for a full sync. One that could not be made is neither; the caller says `in_order` and it is tried again
+    /// after the interval.
     pub fn verified(&mut self, now: Duration, in_order: bool) {
         self.verify_at = self.policy.verify_interval.map(|i| now + i);
         if !in_order {

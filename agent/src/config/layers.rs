@@ -57,25 +57,38 @@ pub(super) struct Effective {
     pub(super) origin: Origin,
 }
 
+/// A backend's section of the file, called like the backend.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// The backend.
+    pub name: &'static str,
+    /// The keys that may stand in it.
+    pub keys: &'static [&'static str],
+}
+
 /// All layers together.
 #[derive(Clone, Debug)]
 pub(super) struct Layers<'a> {
-    backends: &'a [&'a str],
+    backends: &'a [Section],
     settings: BTreeMap<&'static str, Effective>,
-    /// Backends' own sections, unread.
-    pub(super) sections: BTreeMap<String, Effective>,
+    /// Backends' own sections: known keys with unread values.
+    pub(super) sections: BTreeMap<&'static str, Effective>,
+    /// What backends made of their sections, by path.
+    listed: Vec<(String, Effective)>,
     /// Everything that was refused so far.
     pub(super) errors: Vec<ConfigError>,
 }
 
 impl<'a> Layers<'a> {
     /// The defaults.
-    pub(super) fn new(backends: &'a [&'a str]) -> Self {
-        let default = |s: &Setting| Effective { value: s.default_value(backends), origin: Origin::Default };
+    pub(super) fn new(backends: &'a [Section]) -> Self {
+        let names = names(backends);
+        let default = |s: &Setting| Effective { value: s.default_value(&names), origin: Origin::Default };
         Self {
             backends,
             settings: SETTINGS.iter().map(|s| (s.path, default(s))).collect(),
             sections: BTreeMap::new(),
+            listed: Vec::new(),
             errors: Vec::new(),
         }
     }
@@ -116,29 +129,45 @@ impl<'a> Layers<'a> {
             let path = join(parent, key);
             let setting = SETTINGS.iter().find(|s| s.path == path);
             let section = SETTINGS.iter().any(|s| below(s.path, &path).is_some());
-            let backend = parent.is_empty() && self.backends.contains(&key.as_str());
+            let backend = self.backends.iter().find(|b| parent.is_empty() && b.name == key);
             match (setting, value) {
                 (Some(_), Value::Null) => {}
                 (Some(setting), _) => self.set(origin, setting, value),
-                (None, Value::Null) if section || backend => {}
-                (None, Value::Object(_)) if backend => {
-                    let effective = Effective { value: value.clone(), origin: origin.clone() };
-                    self.sections.insert(key.clone(), effective);
-                }
+                (None, Value::Null) if section || backend.is_some() => {}
                 (None, Value::Object(map)) if section => self.mapping(origin, &path, map),
-                (None, other) if section || backend => {
+                (None, Value::Object(map)) if backend.is_some() => {
+                    if let Some(backend) = backend {
+                        self.section(origin, backend, map);
+                    }
+                }
+                (None, other) if section || backend.is_some() => {
                     self.refuse(origin, &path, expected("a mapping", other));
                 }
-                (None, _) => {
-                    let hint = self.suggest(parent, key).map(|n| format!("; did you mean {n}?"));
-                    self.refuse(origin, &path, format!("unknown key{}", hint.unwrap_or_default()));
-                }
+                (None, _) => self.unknown(origin, parent, key),
             }
         }
     }
 
+    /// A backend's section; nothing said for a key is as if it were not there.
+    fn section(&mut self, origin: &Origin, backend: &Section, map: &Map<String, Value>) {
+        let mut kept = Map::new();
+        for (key, value) in map.iter().filter(|(_, value)| !value.is_null()) {
+            if backend.keys.contains(&key.as_str()) {
+                kept.insert(key.clone(), value.clone());
+            } else {
+                self.unknown(origin, backend.name, key);
+            }
+        }
+        self.sections.insert(backend.name, Effective { value: kept.into(), origin: origin.clone() });
+    }
+
+    fn unknown(&mut self, origin: &Origin, parent: &str, key: &str) {
+        let hint = self.suggest(parent, key).map(|n| format!("; did you mean {n}?"));
+        self.refuse(origin, &join(parent, key), format!("unknown key{}", hint.unwrap_or_default()));
+    }
+
     fn set(&mut self, origin: &Origin, setting: &Setting, value: &Value) {
-        let complaints = table::check(setting.takes, value, self.backends);
+        let complaints = table::check(setting.takes, value, &names(self.backends));
         if complaints.is_empty() {
             self.settings.insert(setting.path, Effective { value: value.clone(), origin: origin.clone() });
         }
@@ -148,17 +177,21 @@ impl<'a> Layers<'a> {
     }
 
     /// A sibling that is nearly called so, else a setting elsewhere that ends so.
-    fn suggest(&self, parent: &str, key: &str) -> Option<&str> {
-        let siblings = SETTINGS
+    fn suggest(&self, parent: &str, key: &str) -> Option<String> {
+        let in_sections = self.backends.iter().flat_map(|b| b.keys.iter().map(|k| join(b.name, k)));
+        let all: Vec<String> = SETTINGS.iter().map(|s| s.path.to_owned()).chain(in_sections).collect();
+        let siblings = all
             .iter()
-            .filter_map(|s| below(s.path, parent))
+            .filter_map(|path| below(path, parent))
             .map(|rest| rest.split('.').next().unwrap_or(rest));
-        let backends = self.backends.iter().copied().filter(|_| parent.is_empty());
-        let leaf = |path: &'static str| path.rsplit('.').next().unwrap_or(path);
-        nearest(key, siblings.chain(backends)).or_else(|| {
-            let name = nearest(key, SETTINGS.iter().map(|s| leaf(s.path)))?;
-            SETTINGS.iter().map(|s| s.path).find(|path| leaf(path) == name)
-        })
+        let backends = self.backends.iter().map(|b| b.name).filter(|_| parent.is_empty());
+        if let Some(sibling) = nearest(key, siblings.chain(backends)) {
+            return Some(sibling.to_owned());
+        }
+        let leaf = |path: &'_ String| path.rsplit('.').next().unwrap_or(path).to_owned();
+        let leaves: Vec<String> = all.iter().map(leaf).collect();
+        let name = nearest(key, leaves.iter().map(String::as_str))?;
+        all.iter().find(|path| leaf(path) == name).cloned()
     }
 
     fn refuse(&mut self, origin: &Origin, path: &str, message: String) {
@@ -174,6 +207,21 @@ impl<'a> Layers<'a> {
         }
     }
 
+    /// Complains about a value in a backend's section.
+    pub(super) fn complain_section(&mut self, backend: &str, key: &str, message: String) {
+        let origin = self.sections.get(backend).map_or(Origin::Default, |s| s.origin.clone());
+        self.refuse(&origin, &join(backend, key), message);
+    }
+
+    /// Takes over what a backend's section means, for the listing.
+    pub(super) fn list_section(&mut self, backend: &str, values: Vec<(&'static str, Value)>) {
+        for (key, value) in values {
+            let said = self.sections.get(backend).filter(|s| s.value.get(key).is_some());
+            let origin = said.map_or(Origin::Default, |s| s.origin.clone());
+            self.listed.push((join(backend, key), Effective { value, origin }));
+        }
+    }
+
     /// The effective values as one tree, in the file's shape, without the backends' sections.
     pub(super) fn tree(&self) -> Value {
         let mut root = Map::new();
@@ -183,12 +231,16 @@ impl<'a> Layers<'a> {
         Value::Object(root)
     }
 
-    /// Every effective value with its origin, in the table's order, then the backends' sections.
+    /// Every effective value with its origin, in the table's order, then what backends listed.
     pub(super) fn listing(&self) -> Vec<(String, Effective)> {
         let settings =
             SETTINGS.iter().filter_map(|s| Some((s.path.to_owned(), self.settings.get(s.path)?.clone())));
-        settings.chain(self.sections.iter().map(|(name, e)| (name.clone(), e.clone()))).collect()
+        settings.chain(self.listed.iter().cloned()).collect()
     }
+}
+
+fn names(backends: &[Section]) -> Vec<&'static str> {
+    backends.iter().map(|b| b.name).collect()
 }
 
 /// What comes after `parent.` in `path`; all of it at the top.

@@ -49,7 +49,6 @@ pub(super) fn config(mut layers: Layers<'_>) -> Result<Config, ConfigErrors> {
         manifests: (!manifests.path.is_empty())
             .then(|| ManifestsConfig { path: manifests.path.into(), poll: unless_zero(manifests.poll.0) }),
         detect_local,
-        masquerade_all: raw.masquerade_all,
         node_port_addresses,
         service_cidrs: cidrs(&raw.service_cidrs),
         node: node(&raw.node),
@@ -61,7 +60,6 @@ pub(super) fn config(mut layers: Layers<'_>) -> Result<Config, ConfigErrors> {
         external_ips: raw.feature_gates.allow_service_external_ips,
         mode: raw.mode,
         listing: layers.listing(),
-        sections: layers.sections.into_iter().map(|(name, e)| (name, e.value)).collect(),
     })
 }
 

@@ -2,10 +2,11 @@
 //!
 //! Two steps. `layers` lays defaults, file and flags over one another by a table of settings, refuses what no row
 //! knows, and keeps each value's origin; the result has the shape of `raw`. `meaning` turns that into a [`Config`], whose values are
-//! valid together. Faults are collected over both steps and reported at once.
+//! valid together. Between the two, in [`Draft`], the backends read their sections. Faults are collected over all of it and reported
+//! at once.
 //!
 //! The file's names are kube-proxy's where it has them (core spec 7.2). No backend is named here: the caller says which
-//! there are, the first one is the default, and each may have a section of its own name that only it reads.
+//! there are, the first one is the default, and each may have a section of its own name whose values only it reads.
 
 mod duration;
 mod error;
@@ -18,7 +19,6 @@ mod tests;
 mod traffic;
 mod tree;
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -29,12 +29,12 @@ use ipnet::IpNet;
 use proxier_core::cluster::{DetectLocal, NodePortSelector};
 use proxier_core::ids::NodeName;
 use proxier_core::model::PerFamily;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use self::duration::{DurationError, parse_duration};
 pub use self::error::{ConfigError, ConfigErrors};
 use self::layers::{Effective, Layers};
-pub use self::layers::{FlagValue, Origin};
+pub use self::layers::{FlagValue, Origin, Section};
 pub use self::table::{API_VERSION, KIND, nearest};
 use crate::telemetry::LogFormat;
 
@@ -49,8 +49,6 @@ pub struct Config {
     pub manifests: Option<ManifestsConfig>,
     /// How local traffic is recognised.
     pub detect_local: DetectLocal,
-    /// Masquerade all traffic to cluster IPs, whatever the backend.
-    pub masquerade_all: bool,
     /// Addresses that node ports answer on.
     pub node_port_addresses: NodePortSelector,
     /// Ranges that cluster IPs are allocated from.
@@ -63,7 +61,6 @@ pub struct Config {
     pub periods: Periods,
     /// Serve external IPs (gate `AllowServiceExternalIPs`, core spec 7.9).
     pub external_ips: bool,
-    sections: BTreeMap<String, Value>,
     listing: Vec<(String, Effective)>,
 }
 
@@ -107,27 +104,29 @@ pub struct Periods {
     pub verify: Option<Duration>,
 }
 
-impl Config {
-    /// Reads the file, if any, lays the flags over it, and checks everything. `backends` are the names of those there are; the
-    /// first is the default.
+/// A configuration that was read, but whose backends' sections were not: hand each [`Draft::section`] to its backend, say what came of it,
+/// then [`Draft::finish`].
+#[derive(Clone, Debug)]
+pub struct Draft<'a>(Layers<'a>);
+
+impl<'a> Draft<'a> {
+    /// Reads the file, if any, and lays the flags over it. `backends` are those there are; the first is the default.
     ///
     /// # Errors
-    /// A file that cannot be read, or every fault that was found.
-    pub fn load(file: Option<&Path>, flags: &[FlagValue], backends: &[&str]) -> Result<Self, ConfigErrors> {
-        let Some(path) = file else { return Self::parse(None, flags, backends) };
+    /// A file that cannot be read. What is wrong with it otherwise, [`Draft::finish`] tells.
+    pub fn load(
+        file: Option<&Path>,
+        flags: &[FlagValue],
+        backends: &'a [Section],
+    ) -> Result<Self, ConfigErrors> {
+        let Some(path) = file else { return Ok(Self::parse(None, flags, backends)) };
         let text = std::fs::read_to_string(path).map_err(|e| ConfigErrors::Read(path.to_owned(), e))?;
-        Self::parse(Some((&path.display().to_string(), &text)), flags, backends)
+        Ok(Self::parse(Some((&path.display().to_string(), &text)), flags, backends))
     }
 
-    /// As [`Config::load`], from a file's name and text.
-    ///
-    /// # Errors
-    /// Every fault that was found.
-    pub fn parse(
-        file: Option<(&str, &str)>,
-        flags: &[FlagValue],
-        backends: &[&str],
-    ) -> Result<Self, ConfigErrors> {
+    /// As [`Draft::load`], from a file's name and text.
+    #[must_use]
+    pub fn parse(file: Option<(&str, &str)>, flags: &[FlagValue], backends: &'a [Section]) -> Self {
         let mut layers = Layers::new(backends);
         if let Some((name, text)) = file {
             layers.file(&name.into(), text);
@@ -135,20 +134,40 @@ impl Config {
         for flag in flags {
             layers.flag(flag);
         }
-        meaning::config(layers)
+        Self(layers)
     }
 
+    /// A backend's own section, with known keys only; `None` when there is none.
+    #[must_use]
+    pub fn section(&self, backend: &str) -> Option<&Map<String, Value>> {
+        self.0.sections.get(backend)?.value.as_object()
+    }
+
+    /// A backend says what is wrong with the value of a key in its section.
+    pub fn refuse(&mut self, backend: &str, key: &str, message: String) {
+        self.0.complain_section(backend, key, message);
+    }
+
+    /// A backend says what its settings are, for [`Config::describe`].
+    pub fn list(&mut self, backend: &str, values: Vec<(&'static str, Value)>) {
+        self.0.list_section(backend, values);
+    }
+
+    /// Checks the rest.
+    ///
+    /// # Errors
+    /// Every fault that was found.
+    pub fn finish(self) -> Result<Config, ConfigErrors> {
+        meaning::config(self.0)
+    }
+}
+
+impl Config {
     /// This node's name: what was configured, else the host's. `None` when both are blank.
     #[must_use]
     pub fn node_name(&self, host_name: &str) -> Option<NodeName> {
         let name = self.hostname_override.clone().unwrap_or_else(|| NodeName::new(host_name));
         (!name.as_str().is_empty()).then_some(name)
-    }
-
-    /// A backend's own section, for it to read; `None` when there is none.
-    #[must_use]
-    pub fn section(&self, backend: &str) -> Option<&Value> {
-        self.sections.get(backend)
     }
 
     /// Where the value of a setting came from; `None` for a name that is no setting.

@@ -15,7 +15,6 @@ pub(super) struct RawConfig {
     pub(super) cluster_cidr: String,
     pub(super) detect_local_mode: String,
     pub(super) detect_local: RawDetectLocal,
-    pub(super) masquerade_all: bool,
     pub(super) node_port_addresses: Vec<String>,
     #[serde(rename = "serviceCIDRs")]
     pub(super) service_cidrs: Vec<String>,

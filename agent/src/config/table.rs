@@ -85,7 +85,6 @@ pub(super) const SETTINGS: &[Setting] = &[
     row("detectLocalMode", Takes::OneOf(&DETECT_LOCAL_MODES), Default::Text("ClusterCIDR")),
     row("detectLocal.bridgeInterface", Takes::Text, Default::Text("")),
     row("detectLocal.interfaceNamePrefix", Takes::Text, Default::Text("")),
-    row("masqueradeAll", Takes::Bool, Default::Bool(false)),
     row("nodePortAddresses", Takes::NodePortAddresses, Default::List(&[PRIMARY])),
     row("serviceCIDRs", Takes::Cidrs, Default::List(&[])),
     row("node.ips", Takes::Ips, Default::List(&[])),
@@ -180,12 +179,12 @@ pub(super) fn expected(what: &str, found: &Value) -> String {
 
 /// A range, masked.
 pub(super) fn cidr(text: &str) -> Result<IpNet, String> {
-    parse_cidr(text).map_err(|e| e.to_string())
+    parse_cidr(text).map_err(|e| format!("{text:?} {e}"))
 }
 
 /// An address.
 pub(super) fn ip(text: &str) -> Result<IpAddr, String> {
-    parse_ip(text).map_err(|e| e.to_string())
+    parse_ip(text).map_err(|e| format!("{text:?} {e}"))
 }
 
 /// Ranges separated by commas; blank entries are skipped.

@@ -5,11 +5,18 @@ use proxier_core::model::NodeFacts;
 
 use super::*;
 
-const BACKENDS: &[&str] = &["nftables", "fake"];
+const BACKENDS: &[Section] = &[
+    Section { name: "nftables", keys: &["layout", "masqueradeAll"] },
+    Section { name: "fake", keys: &["anything", "a"] },
+];
 const HEAD: &str = "apiVersion: proxier.io/v1alpha1\nkind: ProxierConfiguration\n";
 
 fn parse(body: &str, flags: &[FlagValue]) -> Result<Config, ConfigErrors> {
-    Config::parse(Some(("config.yaml", &format!("{HEAD}{body}"))), flags, BACKENDS)
+    draft(body, flags).finish()
+}
+
+fn draft(body: &str, flags: &[FlagValue]) -> Draft<'static> {
+    Draft::parse(Some(("config.yaml", &format!("{HEAD}{body}"))), flags, BACKENDS)
 }
 
 fn good(body: &str) -> Config {
@@ -27,7 +34,7 @@ fn flag(path: &'static str, name: &'static str, value: &str) -> FlagValue {
 
 #[test]
 fn defaults() {
-    let config = Config::parse(None, &[], BACKENDS).expect("no file is fine");
+    let config = Draft::parse(None, &[], BACKENDS).finish().expect("no file is fine");
     assert_eq!(config.mode, "nftables");
     assert_eq!(config.manifests, None);
     assert_eq!(config.hostname_override, None);
@@ -60,10 +67,8 @@ logging: {format: json, level: 'info,agent=debug'}
 syncPeriod: 1m30s
 minSyncPeriod: 500ms
 verifyPeriod: 0
-masqueradeAll: true
 featureGates: {AllowServiceExternalIPs: false}
 nftables:
-fake: {anything: [goes, {here: 1}]}
 ",
     );
     assert_eq!(config.node_name("ignored").expect("named").as_str(), "node-a");
@@ -73,10 +78,8 @@ fake: {anything: [goes, {here: 1}]}
     assert_eq!(config.logging, Logging { format: LogFormat::Json, level: "info,agent=debug".into() });
     assert_eq!(config.periods.verify, None);
     assert_eq!(config.periods.min_sync, Duration::from_millis(500));
-    assert_eq!(config.section("fake").expect("section")["anything"][1]["here"], 1);
-    assert_eq!(config.section("nftables"), None);
     let options = config.traffic_options();
-    assert!(options.masquerade_all && !options.external_ips && options.node_hints);
+    assert!(!options.external_ips && options.node_hints);
     assert_eq!(options.node_port_addresses, NodePortSelector::Cidrs(nets(&["192.168.0.0/24"])));
     assert_eq!(options.service_cidrs, nets(&["10.96.0.0/12"]));
 }
@@ -100,20 +103,32 @@ fn node_overrides_win_over_the_object() {
 #[test]
 fn json_file() {
     let text = "{\n\t\"apiVersion\": \"proxier.io/v1alpha1\",\n\t\"kind\": \"ProxierConfiguration\",\n\t\"mode\": \"fake\"\n}\n";
-    assert_eq!(Config::parse(Some(("c.json", text)), &[], BACKENDS).expect("json").mode, "fake");
+    assert_eq!(Draft::parse(Some(("c.json", text)), &[], BACKENDS).finish().expect("json").mode, "fake");
 }
 
 #[test]
 fn unknown_keys_name_their_path_and_the_nearest_known_one() {
     assert_eq!(
         faults(
-            "detectLocal: {bridgeInterfce: br0}\nsyncperiod: 3s\nbridgeInterface: br0\nzzz: 1\nnftable: {}\nconntrack: {min: 1}\n"
+            "detectLocal: {bridgeInterfce: br0}
+syncperiod: 3s
+bridgeInterface: br0
+zzz: 1
+nftable: {}
+conntrack: {min: 1}
+masqueradeAll: true
+nftables: {layuot: maps, whatever: 1, syncPeriod: 1s}
+"
         ),
         [
             "config.yaml: bridgeInterface: unknown key; did you mean detectLocal.bridgeInterface?",
             "config.yaml: conntrack: unknown key",
             "config.yaml: detectLocal.bridgeInterfce: unknown key; did you mean bridgeInterface?",
+            "config.yaml: masqueradeAll: unknown key; did you mean nftables.masqueradeAll?",
             "config.yaml: nftable: unknown key; did you mean nftables?",
+            "config.yaml: nftables.layuot: unknown key; did you mean layout?",
+            "config.yaml: nftables.syncPeriod: unknown key; did you mean syncPeriod?",
+            "config.yaml: nftables.whatever: unknown key",
             "config.yaml: syncperiod: unknown key; did you mean syncPeriod?",
             "config.yaml: zzz: unknown key",
         ]
@@ -131,14 +146,14 @@ nodePortAddresses: 10.0.0.0/8
 serviceCIDRs: [10.0.0.0/8, 7, nonsense]
 syncPeriod: 30
 verifyPeriod: [1s]
-masqueradeAll: 'yes please'
+featureGates: {AllowServiceExternalIPs: 'yes please'}
 fake: []
 "
         ),
         [
             "config.yaml: clusterCIDR: expected a text, found a list",
             "config.yaml: fake: expected a mapping, found a list",
-            "config.yaml: masqueradeAll: expected true or false, found the text \"yes please\"",
+            "config.yaml: featureGates.AllowServiceExternalIPs: expected true or false, found the text \"yes please\"",
             "config.yaml: mode: expected a text, found the number 3",
             "config.yaml: nodePortAddresses: expected a list of CIDRs, or [primary], found the text \"10.0.0.0/8\"",
             "config.yaml: serviceCIDRs[1]: expected a text, found the number 7",
@@ -191,7 +206,9 @@ fn a_refused_value_is_not_refused_twice() {
 
 #[test]
 fn version_and_kind_are_needed() {
-    let Err(errors) = Config::parse(Some(("c.yaml", "kind: KubeProxyConfiguration\n")), &[], BACKENDS) else {
+    let Err(errors) =
+        Draft::parse(Some(("c.yaml", "kind: KubeProxyConfiguration\n")), &[], BACKENDS).finish()
+    else {
         panic!("accepted")
     };
     assert_eq!(
@@ -202,7 +219,8 @@ fn version_and_kind_are_needed() {
     for (text, want) in
         [("", "c.yaml: apiVersion: missing"), ("- a\n", "c.yaml: expected a mapping, found a list")]
     {
-        let error = Config::parse(Some(("c.yaml", text)), &[], BACKENDS).expect_err("refused").to_string();
+        let error =
+            Draft::parse(Some(("c.yaml", text)), &[], BACKENDS).finish().expect_err("refused").to_string();
         assert!(error.starts_with(want), "{error}");
     }
 }
@@ -250,7 +268,9 @@ fn an_empty_list_of_node_port_addresses_means_primary() {
 #[test]
 fn flags_win_and_origins_are_kept() {
     let flags = [flag("mode", "--backend", "fake"), flag("hostnameOverride", "--node", "n1")];
-    let config = parse("mode: nftables\nclusterCIDR: 10.0.0.0/8\nfake: {a: 1}\n", &flags).expect("good");
+    let mut draft = draft("mode: nftables\nclusterCIDR: 10.0.0.0/8\nfake: {a: 1}\n", &flags);
+    draft.list("fake", vec![("anything", "b".into()), ("a", 1.into())]);
+    let config = draft.finish().expect("good");
     assert_eq!(config.mode, "fake");
     assert_eq!(config.origin("mode"), Some(&Origin::Flag("--backend")));
     assert_eq!(config.origin("kubeconfig"), None);
@@ -260,7 +280,8 @@ fn flags_win_and_origins_are_kept() {
         "clusterCIDR: \"10.0.0.0/8\"  # from config.yaml\n",
         "syncPeriod: \"30s\"  # from default\n",
         "nodePortAddresses: [\"primary\"]  # from default\n",
-        "fake: {\"a\":1}  # from config.yaml\n",
+        "fake.anything: \"b\"  # from default\n",
+        "fake.a: 1  # from config.yaml\n",
     ] {
         assert!(text.contains(line), "{line} not in\n{text}");
     }
@@ -275,13 +296,33 @@ fn a_wrong_flag_is_named() {
 
 #[test]
 fn a_program_without_backends_says_so() {
-    let error = Config::parse(None, &[], &[]).expect_err("refused").to_string();
+    let error = Draft::parse(None, &[], &[]).finish().expect_err("refused").to_string();
     assert_eq!(error, "default: mode: this program was built without any backend");
 }
 
 #[test]
 fn an_unreadable_file_is_named() {
     let error =
-        Config::load(Some(Path::new("/nonexistent/c.yaml")), &[], BACKENDS).expect_err("missing").to_string();
+        Draft::load(Some(Path::new("/nonexistent/c.yaml")), &[], BACKENDS).expect_err("missing").to_string();
     assert!(error.starts_with("/nonexistent/c.yaml: "), "{error}");
+}
+
+#[test]
+fn sections_are_read_by_their_backends_and_refused_with_the_rest() {
+    let mut draft =
+        draft("syncPeriod: 0s\nzzz: 1\nfake: {anything: [goes, {here: 1}], a: , zz: 2}\nnftables:\n", &[]);
+    let section = draft.section("fake").expect("section");
+    assert_eq!(section["anything"][1]["here"], 1);
+    assert_eq!(section.len(), 1, "only known keys, and only those with a value");
+    assert_eq!(draft.section("nftables"), None);
+    draft.refuse("fake", "anything", "not that".into());
+    draft.refuse("nftables", "layout", "nobody said it".into());
+    assert_eq!(
+        draft.finish().expect_err("refused").to_string(),
+        "config.yaml: fake.zz: unknown key
+config.yaml: zzz: unknown key
+config.yaml: fake.anything: not that
+default: nftables.layout: nobody said it
+config.yaml: syncPeriod: must be longer than 0"
+    );
 }

@@ -8,11 +8,12 @@ use super::{Config, NodeOverrides};
 
 impl Config {
     /// The part of the configuration that decides about traffic. Node hints are obeyed: their gate is locked on (core spec 7.9).
+    /// Whether everything is masqueraded is said in the backend's own section (core spec 7.3).
     #[must_use]
     pub fn traffic_options(&self) -> TrafficOptions {
         TrafficOptions {
             detect_local: self.detect_local.clone(),
-            masquerade_all: self.masquerade_all,
+            masquerade_all: false,
             node_port_addresses: self.node_port_addresses.clone(),
             service_cidrs: self.service_cidrs.clone(),
             external_ips: self.external_ips,

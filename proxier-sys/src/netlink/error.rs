@@ -26,6 +26,16 @@ pub(super) fn describe(errno: i32, message: Option<&str>) -> String {
     }
 }
 
+/// As [`describe`], for a request as a whole: the kernel answers these with `EPERM` for want of one right only.
+fn describe_whole(errno: i32, message: Option<&str>) -> String {
+    let text = describe(errno, message);
+    if Errno::from_raw(errno) == Errno::EPERM {
+        format!("{text}; CAP_NET_ADMIN is needed in this network namespace")
+    } else {
+        text
+    }
+}
+
 /// A failed exchange with the kernel.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -40,7 +50,7 @@ pub enum NetlinkError {
         source: io::Error,
     },
     /// The kernel refused a single request.
-    #[error("the kernel refused the request: {}", describe(*errno, message.as_deref()))]
+    #[error("the kernel refused the request: {}", describe_whole(*errno, message.as_deref()))]
     Refused {
         /// The kernel's error number, positive.
         errno: i32,
@@ -49,7 +59,7 @@ pub enum NetlinkError {
     },
     /// The kernel refused a batch as a whole: `EPERM` without CAP_NET_ADMIN, `EOPNOTSUPP` or `EINVAL` without
     /// the subsystem, `ENOMEM`, or a commit that failed. Nothing of the batch was committed.
-    #[error("the kernel refused the whole batch: {}", describe(*errno, message.as_deref()))]
+    #[error("the kernel refused the whole batch: {}", describe_whole(*errno, message.as_deref()))]
     BatchRefused {
         /// The kernel's error number, positive.
         errno: i32,
@@ -154,6 +164,8 @@ mod tests {
     fn text_names_the_number_and_keeps_the_kernels_words() {
         let error = NetlinkError::BatchRefused { errno: 22, message: Some("bad hook".into()) };
         assert_eq!(error.to_string(), "the kernel refused the whole batch: EINVAL: bad hook");
+        let error = NetlinkError::BatchRefused { errno: 1, message: None };
+        assert!(error.to_string().ends_with(": EPERM; CAP_NET_ADMIN is needed in this network namespace"), "{error}");
         assert_eq!(errno_name(2), "ENOENT");
         assert_eq!(errno_name(600), "errno 600");
     }

@@ -1,0 +1,99 @@
+//! What every subcommand starts from.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use proxier_core::cluster::Commit;
+use proxier_core::driver::Instance;
+use proxier_core::ids::{IpFamily, NodeName};
+
+use crate::cli::{BaseFlags, ConfigFlags};
+use crate::config::{Config, Draft, FlagValue};
+use crate::registry::{self, Factory};
+use crate::source::manifests::Manifests;
+use crate::source::{self, EventSink, StopSignal};
+use crate::telemetry;
+use crate::world::World;
+
+/// Configuration, checked to the end, and the backend that it names.
+pub(super) struct Setup {
+    pub(super) config: Config,
+    factory: Box<dyn Factory>,
+}
+
+impl Setup {
+    pub(super) fn from_flags(flags: &ConfigFlags) -> anyhow::Result<Self> {
+        Self::load(flags.base.config.as_deref(), &flags.settings())
+    }
+
+    pub(super) fn from_base(flags: &BaseFlags) -> anyhow::Result<Self> {
+        Self::load(flags.config.as_deref(), &flags.settings())
+    }
+
+    fn load(file: Option<&Path>, settings: &[FlagValue]) -> anyhow::Result<Self> {
+        let sections = registry::sections();
+        let mut draft = Draft::load(file, settings, &sections)?;
+        let mut factories = Vec::new();
+        for backend in registry::BACKENDS {
+            let name = backend.section.name;
+            match backend.configure(draft.section(name)) {
+                Ok(factory) => {
+                    draft.list(name, factory.settings());
+                    factories.push((name, factory));
+                }
+                Err(faults) => {
+                    for fault in faults {
+                        draft.refuse(name, &fault.key, fault.message);
+                    }
+                }
+            }
+        }
+        let config = draft.finish()?;
+        let chosen = factories.into_iter().find(|(name, _)| *name == config.mode);
+        let (_, factory) = chosen.with_context(|| format!("backend {} is not built in", config.mode))?;
+        Ok(Self { config, factory })
+    }
+
+    pub(super) fn log(&self) -> anyhow::Result<()> {
+        Ok(telemetry::init(self.config.logging.format, &self.config.logging.level)?)
+    }
+
+    pub(super) fn instances(&self) -> Vec<Box<dyn Instance>> {
+        IpFamily::ALL.into_iter().map(|family| self.factory.instance(family)).collect()
+    }
+
+    fn node_name(&self) -> anyhow::Result<NodeName> {
+        let host = proxier_sys::sysctl::Sysctl::new().read("kernel/hostname").unwrap_or_default();
+        self.config.node_name(&host).context("no node name: give --node or hostnameOverride")
+    }
+
+    pub(super) fn world(&self) -> anyhow::Result<World> {
+        let mut traffic = self.config.traffic_options();
+        self.factory.adjust(&mut traffic);
+        Ok(World::new(self.node_name()?, traffic, self.config.node.clone()))
+    }
+
+    pub(super) fn manifests(&self) -> anyhow::Result<Manifests> {
+        let manifests = self
+            .config
+            .manifests
+            .as_ref()
+            .context("no source: give --manifests DIR, or source.manifests.path in the file")?;
+        Ok(Manifests::new(&manifests.path).poll(manifests.poll))
+    }
+
+    /// Everything the source has, once.
+    pub(super) fn read_all(&self, world: &mut World) -> anyhow::Result<Commit> {
+        let source = Box::new(self.manifests()?.once());
+        let (sink, batches) = EventSink::channel(8);
+        let thread = source::spawn(source, sink, StopSignal::new()).context("cannot start the source")?;
+        for batch in batches {
+            world.apply(batch);
+        }
+        match thread.join() {
+            Ok(result) => result?,
+            Err(_) => bail!("the source's thread died"),
+        }
+        Ok(world.commit())
+    }
+}
