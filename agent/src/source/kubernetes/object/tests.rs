@@ -33,7 +33,7 @@ fn events_are_told_apart() {
 
 #[test]
 fn what_is_no_event_says_why() {
-    let of = |line: &str| event(line.as_bytes()).err().expect(line);
+    let of = |line: &str| event(line.as_bytes()).expect_err(line);
     assert_eq!(
         of(r#"{"type":"RENAMED","object":{}}"#),
         "the server sent an event of unknown type \"RENAMED\""
