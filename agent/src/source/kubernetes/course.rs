@@ -120,14 +120,20 @@ impl Course {
         self.failures
     }
 
-    /// A change or a bookmark came: everything up to this version is known, unless a list is still under way.
-    pub(super) fn reached(&mut self, to: &str) {
+    /// A change or a bookmark came: everything up to this version is known, unless a list is still under way. Returns false when
+    /// that would be a step back, which a server makes that was restored from a backup: what it sends does not follow on
+    /// what we have.
+    pub(super) fn reached(&mut self, to: &str) -> bool {
         self.heard = true;
         if let Phase::Watch { version } = &mut self.phase
             && version != to
         {
+            if is_before(to, version) {
+                return false;
+            }
             to.clone_into(version);
         }
+        true
     }
 
     /// The mark that ends a streaming list came. Returns whether a list was under way.
@@ -236,6 +242,14 @@ impl Course {
         self.phase = phase;
         self.failures = 0;
         self.quiet = 0;
+    }
+}
+
+/// Is one version older than another? Versions are decimal numbers; of others nothing can be said.
+fn is_before(one: &str, other: &str) -> bool {
+    match (one.parse::<u64>(), other.parse::<u64>()) {
+        (Ok(one), Ok(other)) => one < other,
+        _ => false,
     }
 }
 

@@ -53,10 +53,11 @@ impl Notices {
         failures: u32,
     ) -> Option<Notice> {
         let sort = fault.sort();
-        if sort == Sort::Passing && failures < PATIENCE {
+        let mut standing = self.0.borrow_mut();
+        if sort == Sort::Passing && (failures < PATIENCE || standing.contains_key("")) {
             return None;
         }
-        if self.0.borrow_mut().insert(scope(resource, sort), sort) == Some(sort) {
+        if standing.insert(scope(resource, sort), sort) == Some(sort) {
             return None;
         }
         let text = fault.describe(verb, &resource.describe());
@@ -122,6 +123,12 @@ mod tests {
         let notices = Notices::default();
         assert!(notices.failed(&Resource::services(), "watch", &gone(), 1).is_some());
         assert_eq!(notices.failed(&Resource::endpoint_slices(), "watch", &gone(), 1), None);
+        let torn = Fault::Broken("torn".into());
+        assert_eq!(
+            notices.failed(&Resource::node(&proxier_core::ids::NodeName::new("n")), "watch", &torn, 9),
+            None,
+            "no wonder"
+        );
         let again = notices.answered(&Resource::endpoint_slices());
         assert_eq!(again, [Notice::Over("the API server".into())]);
         assert_eq!(notices.answered(&Resource::services()), []);

@@ -208,7 +208,8 @@ impl<'a> Reflector<'a> {
             Err(message) => Err(message),
         };
         match version {
-            Ok(version) => self.course.reached(&version),
+            Ok(version) if self.course.reached(&version) => {}
+            Ok(_) => return Ok(Some(End::Failed(Fault::Expired))),
             Err(message) => return Ok(Some(End::Failed(Fault::Broken(message)))),
         }
         if self.course.listed()

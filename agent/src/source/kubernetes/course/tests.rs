@@ -228,6 +228,23 @@ fn a_version_that_the_server_does_not_know_is_given_up() {
 }
 
 #[test]
+fn a_step_back_is_noticed() {
+    let mut trip = Trip::watching();
+    assert!(trip.course.reached("10") && trip.course.reached("9007199254740993"));
+    assert!(!trip.course.reached("9007199254740992"));
+    trip.end(End::Failed(Fault::Expired), SHORT);
+    assert_eq!(trip.course.ask(), Ask::Stream);
+    assert!(trip.course.reached("7"), "in a list, objects come with versions of their own");
+
+    let mut trip = Trip::new(true);
+    trip.course.ask();
+    trip.course.marked("b");
+    assert!(trip.course.reached("a"), "what is no number cannot be compared");
+    trip.end(End::Closed, LONG);
+    assert_eq!(trip.course.ask(), watch("a"));
+}
+
+#[test]
 fn a_version_that_the_server_cannot_serve_is_given_up() {
     let mut trip = Trip::watching();
     trip.end(End::Closed, LONG);
