@@ -11,6 +11,7 @@ use std::process::Stdio;
 
 use program::{Folder, NODE, PROGRAM, peer, proxier, service, tool};
 use proxier_sys::runner::Output;
+use proxier_testkit::apiserver::{ApiServer, BlockingApiServer};
 use serde_json::Value;
 
 /// Runs a command without any capability, also when the tests have them all.
@@ -111,6 +112,23 @@ fn render_is_the_same_from_any_file_and_in_any_order() {
         assert_eq!(text(&render(single.path(), more).stdout), text(&first), "a file for each");
         assert_eq!(text(&render(reversed.path(), more).stdout), text(&first), "backwards");
     }
+}
+
+#[test]
+fn render_asks_an_api_server_as_well() {
+    let server = BlockingApiServer::start(ApiServer::builder()).expect("a server");
+    server.put_yaml(&fs::read_to_string(peer()).expect("the corpus")).expect("put");
+    let folder = Folder::new(&[("kubeconfig", &server.kubeconfig(None))]);
+    let from_files = render(peer_folder().path(), &[]).stdout;
+    for source in [["--kubeconfig", &folder.file("kubeconfig")], ["--master", &server.url()]] {
+        let output = bare(&[&[PROGRAM, "render"], &source[..], &NODE[..]].concat());
+        assert_eq!(output.code, 0, "{}", output.stderr_text());
+        assert_eq!(text(&output.stdout), text(&from_files), "{source:?}");
+    }
+    server.stop();
+    let told = failure(&bare(&[&[PROGRAM, "render", "--master", &server.url()], &NODE[..]].concat()));
+    let told = told.last().expect("told");
+    assert!(told.starts_with("source kubernetes: the API server cannot be reached: "), "{told}");
 }
 
 #[test]

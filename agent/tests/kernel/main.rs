@@ -6,6 +6,7 @@
 mod program;
 
 mod answers;
+mod api;
 mod drift;
 mod ends;
 mod input;

@@ -49,6 +49,12 @@ impl Stage {
         Self { others: stage.others(), ..stage }
     }
 
+    /// Lets the others accept what comes over loopback.
+    pub(crate) fn open_loopback(&mut self) {
+        nft(&["add", "rule", "inet", "firewall", "input", "iif", "lo", "accept"], "");
+        self.others = self.others();
+    }
+
     /// Settings besides the flags.
     pub(crate) fn configure(&self, settings: &str) {
         let head = "apiVersion: proxier.io/v1alpha1\nkind: ProxierConfiguration\nlogging: {format: json, level: 'info,agent::sync=debug'}\n";
@@ -144,7 +150,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    fn start(args: &[&str]) -> Self {
+    pub(crate) fn start(args: &[&str]) -> Self {
         #[allow(clippy::disallowed_methods, reason = "the runner waits for what it starts")]
         let mut command = std::process::Command::new(PROGRAM);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

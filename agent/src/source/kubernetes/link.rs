@@ -31,6 +31,10 @@ const PROBE_AFTER: Duration = Duration::from_secs(15);
 /// ... and waiting so long for the answer.
 const PROBE_ANSWER: Duration = Duration::from_secs(10);
 
+/// Bytes that a stream, and a connection, may be ahead of us over HTTP/2; they wait in memory.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 20;
+
 /// A token in a file is read again after this.
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
@@ -169,6 +173,8 @@ impl Connected {
         let http = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
+            .http2_initial_stream_window_size(STREAM_WINDOW)
+            .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(PROBE_AFTER)
             .http2_keep_alive_timeout(PROBE_ANSWER)
             .build(https.enable_all_versions().wrap_connector(tcp));

@@ -29,11 +29,13 @@ pub(super) struct Mirror {
     /// Each namespace once.
     namespaces: HashSet<Arc<str>>,
     round: u32,
+    /// A list is under way, and it is not the first.
+    relisting: bool,
 }
 
 impl Mirror {
     pub(super) fn new(kind: ObjectKind) -> Self {
-        Self { kind, objects: HashMap::new(), namespaces: HashSet::new(), round: 0 }
+        Self { kind, objects: HashMap::new(), namespaces: HashSet::new(), round: 0, relisting: false }
     }
 
     /// Number of objects.
@@ -44,10 +46,12 @@ impl Mirror {
     /// A list begins. One that was under way is forgotten; what it said of single objects counts.
     pub(super) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
+        self.relisting = !self.objects.is_empty();
     }
 
     /// The list is complete: what it did not hold is gone.
     pub(super) fn complete(&mut self, out: &mut Vec<SourceEvent>) {
+        self.relisting = false;
         let gone: Vec<Name> = self
             .objects
             .iter()
@@ -65,17 +69,24 @@ impl Mirror {
     /// # Errors
     /// When it cannot even be told what it is.
     pub(super) fn put(&mut self, json: &[u8], out: &mut Vec<SourceEvent>) -> Result<String, String> {
-        let head = object::head(self.kind, json)?;
-        let name = self.name(&head);
-        let version = head.version.into_owned();
-        let round = self.round;
-        if let Some(entry) = self.objects.get_mut(&name)
-            && *entry.version == *version
-        {
-            entry.round = round;
-            return Ok(version);
+        // in a later list most objects are the same: it is enough to look at their heads
+        if self.relisting {
+            let head = object::head(self.kind, json)?;
+            let name = self.name(&head);
+            if self.is_same(&name, &head.version) {
+                return Ok(head.version.into_owned());
+            }
         }
         let read = object::object(self.kind, json);
+        let head = match read.as_ref().ok().and_then(Head::of) {
+            Some(head) => head,
+            None => object::head(self.kind, json)?,
+        };
+        let (name, version) = (self.name(&head), head.version.into_owned());
+        if self.is_same(&name, &version) {
+            return Ok(version);
+        }
+        let round = self.round;
         let fresh =
             || Entry { version: Box::default(), round, delivered: false, unreadable: false, service: None };
         let entry = self.objects.entry(name.clone()).or_insert_with(fresh);
@@ -90,6 +101,14 @@ impl Mirror {
             }
         }
         Ok(version)
+    }
+
+    /// Is this version of an object known? Then it was seen once more.
+    fn is_same(&mut self, name: &Name, version: &str) -> bool {
+        let round = self.round;
+        let Some(entry) = self.objects.get_mut(name).filter(|e| *e.version == *version) else { return false };
+        entry.round = round;
+        true
     }
 
     /// An object is gone. Returns the version of its end.

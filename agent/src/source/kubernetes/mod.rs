@@ -186,7 +186,9 @@ impl Source for Kubernetes {
     /// A configuration that cannot be used at the start is an error; after that everything is tried again.
     fn run(self: Box<Self>, sink: EventSink, stop: StopSignal) -> Result<(), SourceError> {
         access::load(&self.access).map_err(failed)?;
-        tracing::info!(access = %self.access.describe(), "kubernetes source");
+        if !self.once {
+            tracing::info!(access = %self.access.describe(), "kubernetes source");
+        }
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let result = runtime.block_on(self.serve(sink, &stop));
         // a plug-in or a name look-up that still runs is not waited for

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     Node, NodeAddress, NodeSpec, NodeStatus, Service, ServiceSpec, ServiceStatus,
 };
-use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice,
+};
 use k8s_openapi::api::networking::v1::{ServiceCIDR, ServiceCIDRSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
@@ -15,7 +17,10 @@ use serde_json::value::RawValue;
 use super::fault::Status;
 use crate::source::{Object, ObjectKind, SourceProblem};
 
-/// The annotations that are read; the others are dropped.
+// Labels and annotations that are read; of Services and slices the others are dropped.
+const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const HEADLESS: &str = "service.kubernetes.io/headless";
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -112,6 +117,22 @@ pub(super) fn event(line: &[u8]) -> Result<Event<'_>, String> {
     }
 }
 
+impl Head<'_> {
+    /// What an object is; `None` when it has no name or version, or lacks the namespace that its kind has.
+    pub(super) fn of(object: &Object) -> Option<Head<'_>> {
+        let (meta, namespaced) = match object {
+            Object::Service(o) => (&o.metadata, true),
+            Object::EndpointSlice(o) => (&o.metadata, true),
+            Object::Node(o) => (&o.metadata, false),
+            Object::ServiceCidr(o) => (&o.metadata, false),
+        };
+        let given = |part: &'_ Option<String>| part.as_deref().filter(|t| !t.is_empty()).map(str::to_owned);
+        let namespace = if namespaced { given(&meta.namespace)? } else { String::new() };
+        let (name, version) = (given(&meta.name)?, given(&meta.resource_version)?);
+        Some(Head { namespace: namespace.into(), name: name.into(), version: version.into() })
+    }
+}
+
 /// Reads what an object of this kind is.
 ///
 /// # Errors
@@ -163,17 +184,33 @@ fn typed<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, SourceProblem> {
     Err(SourceProblem { field, ..SourceProblem::whole(message) })
 }
 
+/// Metadata, with the labels that are read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SlimMeta {
+struct SlimMeta<L> {
     name: Option<String>,
     namespace: Option<String>,
-    uid: Option<String>,
     resource_version: Option<String>,
-    labels: Option<BTreeMap<String, String>>,
+    labels: Option<L>,
     annotations: Option<SlimAnnotations>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
+}
+
+type Labels = BTreeMap<String, String>;
+
+#[derive(Deserialize)]
+struct ServiceLabels {
+    #[serde(rename = "service.kubernetes.io/service-proxy-name")]
+    proxy: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct SliceLabels {
+    #[serde(rename = "kubernetes.io/service-name")]
+    service: Option<String>,
+    #[serde(rename = "service.kubernetes.io/headless")]
+    headless: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -182,16 +219,33 @@ struct SlimAnnotations {
     trigger_time: Option<String>,
 }
 
-impl From<SlimMeta> for ObjectMeta {
-    fn from(meta: SlimMeta) -> Self {
+/// Those of these that are there.
+fn kept<const N: usize>(pairs: [(&str, Option<String>); N]) -> Option<Labels> {
+    let map: Labels = pairs.into_iter().filter_map(|(k, v)| Some((k.to_owned(), v?))).collect();
+    (!map.is_empty()).then_some(map)
+}
+
+impl From<ServiceLabels> for Option<Labels> {
+    fn from(labels: ServiceLabels) -> Self {
+        kept([(PROXY_NAME, labels.proxy)])
+    }
+}
+
+impl From<SliceLabels> for Option<Labels> {
+    fn from(labels: SliceLabels) -> Self {
+        kept([(SERVICE_NAME, labels.service), (HEADLESS, labels.headless)])
+    }
+}
+
+impl<L: Into<Option<Labels>>> From<SlimMeta<L>> for ObjectMeta {
+    fn from(meta: SlimMeta<L>) -> Self {
         let trigger_time = meta.annotations.and_then(|a| a.trigger_time);
         Self {
             name: meta.name,
             namespace: meta.namespace,
-            uid: meta.uid,
             resource_version: meta.resource_version,
-            labels: meta.labels,
-            annotations: trigger_time.map(|t| BTreeMap::from([(TRIGGER_TIME.to_owned(), t)])),
+            labels: meta.labels.and_then(Into::into),
+            annotations: kept([(TRIGGER_TIME, trigger_time)]),
             creation_timestamp: meta.creation_timestamp,
             deletion_timestamp: meta.deletion_timestamp,
             ..Self::default()
@@ -201,7 +255,7 @@ impl From<SlimMeta> for ObjectMeta {
 
 #[derive(Deserialize)]
 struct SlimService {
-    metadata: SlimMeta,
+    metadata: SlimMeta<ServiceLabels>,
     spec: Option<ServiceSpec>,
     status: Option<ServiceStatus>,
 }
@@ -215,18 +269,34 @@ impl From<SlimService> for Service {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SlimSlice {
-    metadata: SlimMeta,
+    metadata: SlimMeta<SliceLabels>,
     address_type: String,
-    endpoints: Option<Vec<Endpoint>>,
+    endpoints: Option<Vec<SlimEndpoint>>,
     ports: Option<Vec<EndpointPort>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimEndpoint {
+    addresses: Vec<String>,
+    conditions: Option<EndpointConditions>,
+    node_name: Option<String>,
+    hints: Option<EndpointHints>,
 }
 
 impl From<SlimSlice> for EndpointSlice {
     fn from(slim: SlimSlice) -> Self {
+        let endpoint = |e: SlimEndpoint| Endpoint {
+            addresses: e.addresses,
+            conditions: e.conditions,
+            node_name: e.node_name,
+            hints: e.hints,
+            ..Endpoint::default()
+        };
         Self {
             metadata: slim.metadata.into(),
             address_type: slim.address_type,
-            endpoints: slim.endpoints.unwrap_or_default(),
+            endpoints: slim.endpoints.into_iter().flatten().map(endpoint).collect(),
             ports: slim.ports,
         }
     }
@@ -234,7 +304,7 @@ impl From<SlimSlice> for EndpointSlice {
 
 #[derive(Deserialize)]
 struct SlimNode {
-    metadata: SlimMeta,
+    metadata: SlimMeta<Labels>,
     spec: Option<NodeSpec>,
     status: Option<SlimNodeStatus>,
 }
@@ -253,7 +323,7 @@ impl From<SlimNode> for Node {
 
 #[derive(Deserialize)]
 struct SlimCidr {
-    metadata: SlimMeta,
+    metadata: SlimMeta<Labels>,
     spec: Option<ServiceCIDRSpec>,
 }
 

@@ -10,7 +10,7 @@ use super::notices::Notices;
 use crate::source::{EventSink, Object, ObjectKind, SinkClosed, SourceEvent};
 
 /// Events of one batch. Few, since whole objects wait in a batch.
-pub(super) const BATCH: usize = 64;
+pub(super) const BATCH: usize = 32;
 
 /// What the tasks share. They run on one thread.
 pub(super) struct Outlet {

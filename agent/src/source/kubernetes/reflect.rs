@@ -70,11 +70,7 @@ impl<'a> Reflector<'a> {
                 End::Failed(fault) => {
                     self.link.failed(fault).await;
                     let failures = self.course.failures().max(before + 1);
-                    let told = self.outlet.notices.failed(&self.resource, ask.verb(), fault, failures);
-                    self.log_failure(&ask, fault, pause);
-                    if let Some(notice) = told {
-                        notice.log();
-                    }
+                    self.tell(&ask, fault, failures, pause, tries.is_some());
                     let hopeless = failures >= tries.unwrap_or(u32::MAX) || !may_pass(&ask, fault);
                     if tries.is_some() && self.resource.needed && hopeless {
                         return Ok(fault.describe(ask.verb(), &self.resource.describe()));
@@ -89,9 +85,14 @@ impl<'a> Reflector<'a> {
         }
     }
 
-    fn log_failure(&self, ask: &Ask, fault: &Fault, pause: Duration) {
+    /// Logs a failure. Whoever reads only once is told by the error in the end.
+    fn tell(&self, ask: &Ask, fault: &Fault, failures: u32, pause: Duration, once: bool) {
         let text = fault.describe(ask.verb(), &self.resource.describe());
         tracing::debug!(resource = self.resource.plural, failure = %text, retry.after = ?pause, "request failed");
+        let told = self.outlet.notices.failed(&self.resource, ask.verb(), fault, failures);
+        if let Some(notice) = told.filter(|_| !once || !self.resource.needed) {
+            notice.log();
+        }
     }
 
     async fn carry_out(&mut self, ask: &Ask) -> Result<End, SinkClosed> {

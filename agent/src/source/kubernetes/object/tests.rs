@@ -92,6 +92,44 @@ fn the_trigger_time_of_a_slice_is_kept() {
 }
 
 #[test]
+fn what_is_dropped_changes_no_decision() {
+    use proxier_core::intake;
+    let corpus = include_str!("../../../../../proxier-testkit/corpus/peer/state.yaml");
+    let objects: Vec<serde_json::Value> = serde_saphyr::from_multiple(corpus).expect("YAML");
+    let mut seen = BTreeMap::new();
+    for mut value in objects {
+        let kind = value["kind"].as_str().expect("a kind").to_owned();
+        value["metadata"]["resourceVersion"] = "1".into();
+        value["metadata"]["annotations"] =
+            serde_json::json!({"a": "b", TRIGGER_TIME: "2026-11-30T07:22:09Z"});
+        let json = value.to_string();
+        let read = |kind| object(kind, json.as_bytes()).expect("an object");
+        match kind.as_str() {
+            "Service" => {
+                let full: Service = serde_json::from_str(&json).expect("a Service");
+                let Object::Service(slim) = read(ObjectKind::Service) else { panic!("a Service") };
+                assert_eq!(intake::service(&slim), intake::service(&full));
+                assert_eq!(intake::service_name(&slim), intake::service_name(&full));
+            }
+            "EndpointSlice" => {
+                let full: EndpointSlice = serde_json::from_str(&json).expect("a slice");
+                let Object::EndpointSlice(slim) = read(ObjectKind::EndpointSlice) else { panic!("a slice") };
+                assert_eq!(intake::endpoint_slice(&slim), intake::endpoint_slice(&full));
+                assert_eq!(intake::slice_name(&slim), intake::slice_name(&full));
+            }
+            "Node" => {
+                let full: Node = serde_json::from_str(&json).expect("a Node");
+                let Object::Node(slim) = read(ObjectKind::Node) else { panic!("a Node") };
+                assert_eq!(intake::node(&slim), intake::node(&full));
+            }
+            _ => continue,
+        }
+        *seen.entry(kind).or_insert(0) += 1;
+    }
+    assert!(seen["Service"] >= 12 && seen["EndpointSlice"] >= 12 && seen["Node"] >= 1, "{seen:?}");
+}
+
+#[test]
 fn a_wrong_field_is_named() {
     let json = r#"{"metadata":{"name":"s"},"spec":{"ports":[{"port":80},{"port":"x"}]}}"#;
     let problem = object(ObjectKind::Service, json.as_bytes()).expect_err("wrong");
