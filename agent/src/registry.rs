@@ -132,6 +132,7 @@ mod nftables {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "nftables")]
     use serde_json::json;
 
     use super::*;
