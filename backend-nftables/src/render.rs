@@ -80,7 +80,6 @@ pub(crate) struct Steps {
     pub(crate) rules: Vec<(Op, Owner)>,
     pub(crate) removals: Vec<(Op, Owner)>,
     pub(crate) additions: Vec<(Op, Owner)>,
-    pub(crate) retired: Vec<(Op, Owner)>,
     pub(crate) dropped_sets: Vec<(Op, Owner)>,
 }
 
@@ -94,7 +93,6 @@ impl Steps {
             self.rules,
             self.removals,
             self.additions,
-            self.retired,
             self.dropped_sets,
         ];
         phases.into_iter().flatten().unzip()
@@ -181,10 +179,10 @@ impl<'a> Builder<'a> {
         self.steps.chains.push((Op::AddChain(layout::regular(name)), owner.clone()));
     }
 
-    /// Empties a chain; it is deleted after the transaction.
+    /// Empties a chain, before the sets that it names may go; it is deleted after the transaction.
     fn retire(&mut self, name: &Name, owner: &Owner) {
         self.next.doomed.insert(Arc::clone(name));
-        self.steps.retired.push((Op::FlushChain(Arc::clone(name)), owner.clone()));
+        self.steps.flushes.push((Op::FlushChain(Arc::clone(name)), owner.clone()));
     }
 
     fn elements(

@@ -173,7 +173,7 @@ fn chains(expected: &Observed, observed: &Observed, steps: &mut Steps, next: &mu
     for name in &extra {
         let (_, rules) = observed.chains.get(name)?;
         if !rules.is_empty() {
-            steps.retired.push((Op::FlushChain(Arc::clone(name)), None));
+            steps.flushes.push((Op::FlushChain(Arc::clone(name)), None));
         }
     }
     next.doomed = extra;

@@ -1,6 +1,8 @@
 //! Golden texts: what is rendered for cases of the corpus, and what a change writes. `cargo xtask golden` regenerates them; the diff is
 //! what a reviewer reads.
 
+#![allow(clippy::unwrap_used, reason = "constants of a test")]
+
 use backend_nftables::options::Layout;
 use backend_nftables::{Nftables, Options, text};
 use proxier_core::backend::{Backend as _, Plan as _, RenderInput, SetAside};

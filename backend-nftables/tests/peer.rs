@@ -2,6 +2,8 @@
 //!
 //! Both are walked by the same walker; the packets are an exhaustive product of addresses, ports, protocols, sources and entries.
 
+#![expect(clippy::unwrap_used, reason = "all of it is a test")]
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

@@ -109,7 +109,8 @@ impl<'a> Aim<'a> {
 
     fn source(&self, dice: &mut Dice, port: Option<&ServicePort>, destination: IpAddr) -> (IpAddr, Entry) {
         let endpoint = |dice: &mut Dice| {
-            let all: Vec<EndpointAddr> = port.iter().flat_map(|p| p.endpoints.iter()).map(|e| e.addr).collect();
+            let all: Vec<EndpointAddr> =
+                port.iter().flat_map(|p| p.endpoints.iter()).map(|e| e.addr).collect();
             dice.pick(&all).map(|e| e.ip)
         };
         let vip = |dice: &mut Dice| port.and_then(|p| dice.pick(&p.spec.load_balancer_vips).copied());

@@ -63,7 +63,8 @@ pub fn service(dice: &mut Dice, index: u8) -> Service {
         external_policy,
         internal_policy: if dice.one_in(4) { TrafficPolicy::Local } else { TrafficPolicy::Cluster },
         affinity: dice.one_in(4).then(|| Duration::from_secs(dice.of([10, 10_800]))),
-        health_check_node_port: pool::port(dice.of(pool::HEALTH_PORTS)).filter(|_| checked && !dice.one_in(4)),
+        health_check_node_port: pool::port(dice.of(pool::HEALTH_PORTS))
+            .filter(|_| checked && !dice.one_in(4)),
     }
 }
 

@@ -4,9 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use proxier_core::ids::IpFamily;
-use proxier_core::model::{
-    Conditions, EndpointSlice, Hints, Service, SliceEndpoint, SliceName, SlicePort,
-};
+use proxier_core::model::{Conditions, EndpointSlice, Hints, Service, SliceEndpoint, SliceName, SlicePort};
 
 use super::dice::Dice;
 use super::pool;
@@ -75,8 +73,14 @@ pub fn slice(dice: &mut Dice, service: &Service, family: IpFamily, number: u8) -
             ports.push(SlicePort { name: Arc::clone(&port.name), protocol: port.protocol, port: target });
         }
     }
-    let hinting =
-        dice.of([Hinting::None, Hinting::None, Hinting::Zones, Hinting::Nodes, Hinting::Both, Hinting::Patchy]);
+    let hinting = dice.of([
+        Hinting::None,
+        Hinting::None,
+        Hinting::Zones,
+        Hinting::Nodes,
+        Hinting::Both,
+        Hinting::Patchy,
+    ]);
     let mut addresses = pool::endpoints(family);
     dice.shuffle(&mut addresses);
     addresses.truncate(dice.below(MAX_ENDPOINTS + 1));

@@ -11,7 +11,8 @@ use super::{Dice, History, Scenario};
 
 /// Clusters of up to five Services.
 pub fn scenarios() -> impl Strategy<Value = Scenario> {
-    (any::<u64>(), vec(any::<u64>(), 0..=5)).prop_map(|(around, services)| Scenario::from_seeds(around, &services))
+    (any::<u64>(), vec(any::<u64>(), 0..=5))
+        .prop_map(|(around, services)| Scenario::from_seeds(around, &services))
 }
 
 /// Histories of up to forty steps.

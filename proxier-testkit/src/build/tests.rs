@@ -68,10 +68,30 @@ fn clusters_and_packets_cover_what_they_are_for() {
         }
     }
     let mut wanted: Vec<String> = [
-        "no detector", "detector cidr", "detector interface", "detector prefix", "node ports everywhere",
-        "node ports nowhere", "node ports somewhere", "conflict", "fallback", "SameNode", "SameZone", "tcp", "udp",
-        "sctp", "sent", "received", "affinity", "health check", "All", "NotFromPod", "ExternalPolicyCluster",
-        "FromHost", "Hairpin", "hairpin beside others",
+        "no detector",
+        "detector cidr",
+        "detector interface",
+        "detector prefix",
+        "node ports everywhere",
+        "node ports nowhere",
+        "node ports somewhere",
+        "conflict",
+        "fallback",
+        "SameNode",
+        "SameZone",
+        "tcp",
+        "udp",
+        "sctp",
+        "sent",
+        "received",
+        "affinity",
+        "health check",
+        "All",
+        "NotFromPod",
+        "ExternalPolicyCluster",
+        "FromHost",
+        "Hairpin",
+        "hairpin beside others",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -88,7 +108,8 @@ fn clusters_and_packets_cover_what_they_are_for() {
     wanted.extend([Origin::Pod, Origin::Host, Origin::Outside].map(|o| format!("{o:?}")));
     let external = [FrontendKind::LoadBalancerVip, FrontendKind::ExternalIp, FrontendKind::NodePort];
     let [cluster, local] = [TrafficPolicy::Cluster, TrafficPolicy::Local];
-    let scopes = external.into_iter().flat_map(|k| [(k, cluster, cluster), (k, local, cluster), (k, local, local)]);
+    let scopes =
+        external.into_iter().flat_map(|k| [(k, cluster, cluster), (k, local, cluster), (k, local, local)]);
     let cluster_ip = FrontendKind::ClusterIp;
     for (kind, policy, scope) in scopes.chain([(cluster_ip, cluster, cluster), (cluster_ip, local, local)]) {
         wanted.push(format!("{kind:?} {policy:?} {:?}", Some(scope)));

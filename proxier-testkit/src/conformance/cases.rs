@@ -1,5 +1,6 @@
 //! The corpus, walked.
 
+use proxier_core::model::PerFamily;
 use proxier_core::oracle::decide;
 
 use super::walks::Walker;
@@ -15,8 +16,9 @@ pub fn corpus<S: Subject>(subject: &S, cases: &[Case]) -> Result<Tally, Failure>
     let mut wrong = Vec::new();
     for case in cases {
         tally.clusters += 1;
+        let mut models = PerFamily::default();
         for question in &case.questions {
-            if let Err(what) = ask(subject, case, question, &mut tally) {
+            if let Err(what) = ask(subject, case, question, &mut models, &mut tally) {
                 wrong.push(format!("{}, {}: {what}", case.file, question.place));
             }
         }
@@ -24,10 +26,21 @@ pub fn corpus<S: Subject>(subject: &S, cases: &[Case]) -> Result<Tally, Failure>
     if wrong.is_empty() { Ok(tally) } else { Err(Failure::new(subject, "corpus", wrong.join("\n"))) }
 }
 
-fn ask<S: Subject>(subject: &S, case: &Case, question: &Question, tally: &mut Tally) -> Result<(), String> {
+/// Each family's rules are rendered once.
+fn ask<S: Subject>(
+    subject: &S,
+    case: &Case,
+    question: &Question,
+    models: &mut PerFamily<Option<S::Model>>,
+    tally: &mut Tally,
+) -> Result<(), String> {
     let snapshot = case.snapshot(question);
     let packet = &question.packet;
-    let mut model = fresh(subject, snapshot).map_err(|e| e.to_string())?;
+    let rendered = models.get_mut(snapshot.family());
+    let mut model = match rendered {
+        Some(model) => model.clone(),
+        None => rendered.insert(fresh(subject, snapshot).map_err(|e| e.to_string())?).clone(),
+    };
     let decision = decide(snapshot, packet);
     if let (Some(endpoint), Some((_, name))) = (question.recorded, &decision.frontend) {
         model.remember(&subject.affinity_record(name, endpoint), packet.source)?;

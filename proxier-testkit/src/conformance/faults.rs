@@ -1,5 +1,6 @@
 //! Kernels that fail.
 
+use proxier_core::changes::ChangeSet;
 use proxier_core::driver::{Driver, Instance, SyncKind};
 use proxier_core::ids::{Generation, ServicePortName};
 use proxier_core::oracle::{Packet, decide};
@@ -64,8 +65,8 @@ fn fail_once<S: Subject>(
     same_objects(&objects, &kernel.model().objects())
 }
 
-/// In a random history the kernel refuses one service port: everything else goes in with the same sync, the port is named, and
-/// once the kernel takes it a full sync puts it in.
+/// In a random history the kernel refuses whatever would be added for one service port that changed: everything else goes in with
+/// the same sync, the port is named, and once the kernel takes it a full sync puts it in.
 ///
 /// # Errors
 /// The smallest history found for which that is not so.
@@ -81,28 +82,28 @@ pub fn refused_ports_are_set_aside<S: Subject>(
         history.play(|number, commit| {
             let snapshot = commit.snapshot(family);
             let place = |e: String| format!("commit {number}: {e}");
-            // One that lost all its frontends may need nothing of its own, so that there is nothing to refuse.
-            let mut names: Vec<ServicePortName> =
-                driver.render(snapshot).entries.into_iter().filter_map(|e| e.port).collect();
-            names.dedup();
-            let bad = dice.pick(&names).filter(|_| dice.clone().one_in(2)).cloned();
-            dice.roll();
-            if let Some(bad) = &bad {
-                kernel.refuse(bad.clone());
-            }
-            let kind = if bad.is_some() { SyncKind::Full } else { SyncKind::Partial };
-            driver.sync(snapshot, kind).map_err(|e| place(e.to_string()))?;
+            let changes = ChangeSet::between(driver.adopted(), snapshot);
+            let changed: Vec<&ServicePortName> =
+                changes.ports.iter().filter(|c| c.new.is_some()).map(|c| &c.name).collect();
+            let bad = if dice.one_in(2) { dice.pick(&changed).copied() } else { None };
+            bad.into_iter().for_each(|bad| kernel.refuse(bad.clone()));
+            let report = driver.sync(snapshot, SyncKind::Partial).map_err(|e| place(e.to_string()))?;
             tally.syncs += 1;
             if let Some(bad) = bad {
-                tally.set_aside += 1;
-                if driver.set_aside().keys().collect::<Vec<_>>() != [&bad] {
-                    return Err(place(format!("{bad} was refused, set aside: {:?}", driver.set_aside())));
-                }
-                let questions = packets(&mut Dice::new(seed), snapshot, count);
-                let walker = Walker::new(subject, kernel.model(), snapshot);
-                others_work(&walker, &questions, &bad, tally).map_err(place)?;
                 kernel.heal();
-                driver.sync(snapshot, SyncKind::Full).map_err(|e| place(e.to_string()))?;
+                let aside: Vec<&ServicePortName> = driver.set_aside().keys().collect();
+                let named: Vec<&ServicePortName> = report.refused.iter().map(|r| &r.port).collect();
+                if aside != named || aside.iter().any(|a| *a != bad) {
+                    return Err(place(format!("{bad} was refused; set aside {aside:?}, named {named:?}")));
+                }
+                // Something whose frontends all belong to others may need nothing to be added.
+                if !aside.is_empty() {
+                    tally.set_aside += 1;
+                    let questions = packets(&mut Dice::new(seed), snapshot, count);
+                    let walker = Walker::new(subject, kernel.model(), snapshot);
+                    others_work(&walker, &questions, bad, tally).map_err(place)?;
+                    driver.sync(snapshot, SyncKind::Full).map_err(|e| place(e.to_string()))?;
+                }
             }
             is_right(subject, &kernel, snapshot, seed, count, tally).map_err(place)
         })

@@ -39,7 +39,10 @@ pub(super) fn same_objects(want: &BTreeSet<String>, found: &BTreeSet<String>) ->
 }
 
 /// Leaves out steps, the longest runs first, while it still fails.
-pub(super) fn minimise(mut history: History, fails: impl Fn(&History) -> Option<String>) -> (History, String) {
+pub(super) fn minimise(
+    mut history: History,
+    fails: impl Fn(&History) -> Option<String>,
+) -> (History, String) {
     let mut what = fails(&history).unwrap_or_default();
     let mut run = history.steps.len();
     while run > 0 {
@@ -94,23 +97,52 @@ pub fn partial_equals_full<S: Subject>(
     count: usize,
 ) -> Result<Tally, Failure> {
     for_each_history(subject, seeds, |history, family, seed, tally| {
-        let kernel = Kernel::default();
-        kernel.keep_emptied(seed % 2 == 1);
-        let mut driver = Driver::new(TextKernel::new(subject, family, kernel.clone()));
-        history.play(|number, commit| {
-            let snapshot = commit.snapshot(family);
-            let report = driver.sync(snapshot, SyncKind::Partial).map_err(|e| format!("commit {number}: {e}"))?;
-            tally.syncs += 1;
-            if report.attempts != 1 {
-                return Err(format!("commit {number}: took {} attempts: {:?}", report.attempts, report.setbacks));
-            }
-            is_right(subject, &kernel, snapshot, seed, count, tally).map_err(|e| format!("commit {number}: {e}"))?;
-            let again = driver.sync(snapshot, SyncKind::Partial).map_err(|e| e.to_string())?;
-            if again.operations != 0 {
-                return Err(format!("commit {number}: syncing again took {} operations", again.operations));
-            }
-            Ok(())
-        })
+        follow(subject, history, family, seed, count, tally)
+    })
+}
+
+/// The same as [`partial_equals_full`] for one history, which is not made smaller; for those of
+/// [`strategy::histories`](crate::build::strategy::histories) and ones made by hand.
+///
+/// # Errors
+/// The first commit after which that is not so.
+pub fn partial_history<S: Subject>(
+    subject: &S,
+    history: &History,
+    family: IpFamily,
+    count: usize,
+) -> Result<Tally, Failure> {
+    let mut tally = Tally { clusters: 1, ..Tally::default() };
+    follow(subject, history, family, 0, count, &mut tally)
+        .map_err(|what| Failure::new(subject, family, what))?;
+    Ok(tally)
+}
+
+fn follow<S: Subject>(
+    subject: &S,
+    history: &History,
+    family: IpFamily,
+    seed: u64,
+    count: usize,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let kernel = Kernel::default();
+    kernel.keep_emptied(seed % 2 == 1);
+    let mut driver = Driver::new(TextKernel::new(subject, family, kernel.clone()));
+    history.play(|number, commit| {
+        let place = |e: String| format!("commit {number}: {e}");
+        let snapshot = commit.snapshot(family);
+        let report = driver.sync(snapshot, SyncKind::Partial).map_err(|e| place(e.to_string()))?;
+        tally.syncs += 1;
+        if report.attempts != 1 {
+            return Err(place(format!("took {} attempts: {:?}", report.attempts, report.setbacks)));
+        }
+        is_right(subject, &kernel, snapshot, seed, count, tally).map_err(place)?;
+        let again = driver.sync(snapshot, SyncKind::Partial).map_err(|e| place(e.to_string()))?;
+        if again.operations != 0 {
+            return Err(place(format!("syncing again took {} operations", again.operations)));
+        }
+        Ok(())
     })
 }
 

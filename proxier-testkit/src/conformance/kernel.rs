@@ -85,7 +85,7 @@ impl<S: Subject> Kernel<S> {
         });
     }
 
-    /// Refuses every plan that has operations for this service port, naming it.
+    /// Refuses every plan that adds something for this service port.
     pub fn refuse(&self, port: ServicePortName) {
         self.with(|s| s.poison.insert(port));
     }
@@ -163,11 +163,29 @@ fn text_of(entries: &[PlanEntry]) -> String {
     })
 }
 
-fn poisoned(entries: &[PlanEntry], poison: &BTreeSet<ServicePortName>) -> Vec<Refused> {
-    let mut ports: BTreeSet<&ServicePortName> = entries.iter().filter_map(|e| e.port.as_ref()).collect();
-    ports.retain(|p| poison.contains(*p));
-    let refuse = |port: &ServicePortName| Refused { port: port.clone(), reason: "EINVAL: told to".into() };
-    ports.into_iter().map(refuse).collect()
+/// The answer of a kernel that refuses additions for these service ports. It names a port where the plan says whose each
+/// refused operation is.
+fn refusal<S: Subject>(
+    subject: &S,
+    entries: &[PlanEntry],
+    poison: &BTreeSet<ServicePortName>,
+) -> Option<TextError> {
+    let mut error = TextError::new(RetryClass::Bug, "EINVAL: told to refuse");
+    let mut unnamed = false;
+    let mut any = false;
+    for port in poison {
+        for entry in entries.iter().filter(|e| subject.adds_for(e, port)) {
+            any = true;
+            unnamed |= entry.port.as_ref() != Some(port);
+            if error.refused.iter().all(|r| r.port != *port) {
+                error.refused.push(Refused { port: port.clone(), reason: format!("EINVAL: {}", entry.text) });
+            }
+        }
+    }
+    if unnamed {
+        error.refused.clear();
+    }
+    any.then_some(error)
 }
 
 impl<S: Subject> Backend for TextKernel<S> {
@@ -219,9 +237,8 @@ impl<S: Subject> Backend for TextKernel<S> {
             if s.failing.pop_front().unwrap_or(false) {
                 return Err(TextError::new(RetryClass::Transient, "EAGAIN: told to fail"));
             }
-            let refused = poisoned(&script.entries, &s.poison);
-            if !refused.is_empty() {
-                return Err(TextError { refused, ..TextError::new(RetryClass::Bug, "EINVAL: told to refuse") });
+            if let Some(error) = refusal(&self.subject, &script.entries, &s.poison) {
+                return Err(error);
             }
             if let Err(why) = s.model.apply(&text) {
                 s.refusals.push(why.clone());
@@ -258,11 +275,7 @@ impl<S: Subject> Backend for TextKernel<S> {
     }
 
     fn observer(&self) -> Self {
-        Self {
-            subject: self.subject.clone(),
-            backend: self.backend.observer(),
-            kernel: self.kernel.copy(),
-        }
+        Self { subject: self.subject.clone(), backend: self.backend.observer(), kernel: self.kernel.copy() }
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, TextError> {

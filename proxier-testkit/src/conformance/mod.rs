@@ -39,10 +39,13 @@ mod walks;
 
 pub use cases::corpus;
 pub use faults::{failures_are_repaired, refused_ports_are_set_aside};
-pub use histories::{partial_equals_full, restarts_end_right};
+pub use histories::{partial_equals_full, partial_history, restarts_end_right};
 pub use kernel::{Kernel, TextError, TextKernel};
 pub use order::order_does_not_matter;
-pub use walks::{expected, fresh, observable, walks_as_decided};
+pub use walks::{expected, fresh, observable, walk_scenario, walks_as_decided};
+
+#[cfg(test)]
+mod tests;
 
 /// A model of a kernel: text changes it, packets walk it.
 pub trait Model: Clone + Default + Send + 'static {
@@ -103,9 +106,7 @@ pub trait Subject: Clone + Send + 'static {
     fn backend(&self, family: IpFamily) -> Self::Backend;
 
     /// Takes a plan apart.
-    fn script(
-        plan: &<Self::Backend as Backend>::Plan,
-    ) -> Script<<Self::Backend as Backend>::Belief>;
+    fn script(plan: &<Self::Backend as Backend>::Plan) -> Script<<Self::Backend as Backend>::Belief>;
 
     /// The name of what records the clients of an endpoint of a service port with session affinity, as [`Model::remember`] takes it.
     fn affinity_record(&self, port: &ServicePortName, endpoint: EndpointAddr) -> String;
@@ -120,6 +121,9 @@ pub trait Subject: Clone + Send + 'static {
     ) -> Option<<Self::Backend as Backend>::Plan> {
         None
     }
+
+    /// Does this operation add something that is this service port's alone, whether the plan says so or not?
+    fn adds_for(&self, entry: &PlanEntry, port: &ServicePortName) -> bool;
 
     /// Clients stay with their endpoints when the process is started again.
     fn keeps_clients(&self) -> bool {

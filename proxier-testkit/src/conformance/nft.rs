@@ -48,7 +48,8 @@ fn chains(place: &str, table: &Table, out: &mut BTreeSet<String>) {
         for run in rules.chunk_by_mut(|a, b| a.0 && b.0) {
             run.sort();
         }
-        let lines = (0..).zip(&rules).map(|(i, (_, rule)): (u32, _)| format!("{place} rule {name} {i}: {rule}"));
+        let lines =
+            (0..).zip(&rules).map(|(i, (_, rule)): (u32, _)| format!("{place} rule {name} {i}: {rule}"));
         out.extend(lines);
     }
 }
@@ -56,9 +57,10 @@ fn chains(place: &str, table: &Table, out: &mut BTreeSet<String>) {
 /// Source in a named set of single addresses, and nothing else but where it goes then.
 fn is_affinity(rule: &Rule) -> bool {
     match rule.statements.as_slice() {
-        [Statement::Match { key, negated: false, elements: LookupIn::Named(_) }, Statement::Verdict(verdict)] => {
-            *key == [Field::Address(Side::Source)] && verdict.target().is_some()
-        }
+        [
+            Statement::Match { key, negated: false, elements: LookupIn::Named(_) },
+            Statement::Verdict(verdict),
+        ] => *key == [Field::Address(Side::Source)] && verdict.target().is_some(),
         _ => false,
     }
 }
@@ -70,7 +72,9 @@ fn words(rule: &Rule) -> String {
     let mut rest: Vec<String> = Vec::new();
     for statement in &rule.statements {
         let anonymous = match statement {
-            Statement::VerdictMap { key, map: LookupIn::Anonymous(elements) } if random(key) => Some(elements),
+            Statement::VerdictMap { key, map: LookupIn::Anonymous(elements) } if random(key) => {
+                Some(elements)
+            }
             Statement::Dnat(nft::Dnat {
                 target: nft::DnatTarget::Map { key, map: LookupIn::Anonymous(elements) },
                 ..

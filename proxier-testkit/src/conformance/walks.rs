@@ -99,7 +99,8 @@ impl<'a, S: Subject> Walker<'a, S> {
         tally: &mut Tally,
     ) -> Result<(), String> {
         let want = expected(self.subject, self.snapshot, packet, decision, recorded);
-        self.ends(packet, want, tally).map_err(|e| format!("{e}\n{decision}\n  client was at {recorded:?}"))?;
+        self.ends(packet, want, tally)
+            .map_err(|e| format!("{e}\n{decision}\n  client was at {recorded:?}"))?;
         tally.gaps += usize::from(self.subject.gap(self.snapshot, packet, decision).is_some());
         tally.recorded += usize::from(recorded.is_some());
         Ok(())
@@ -115,8 +116,11 @@ impl<'a, S: Subject> Walker<'a, S> {
             return Ok(());
         }
         let found = found.map_or_else(|e| e.to_string(), |o| o.to_string());
-        let ways: Vec<String> =
-            walk.branches.iter().map(|b| format!("{:?}\n    {}", b.outcome, b.trace.join("\n    "))).collect();
+        let ways: Vec<String> = walk
+            .branches
+            .iter()
+            .map(|b| format!("{:?}\n    {}", b.outcome, b.trace.join("\n    ")))
+            .collect();
         Err(format!("{packet:?}\n  walked: {found}\n  wanted: {want}\n  {}", ways.join("\n  ")))
     }
 
@@ -157,6 +161,25 @@ fn walk_family<S: Subject>(
     Walker::new(subject, model, snapshot).all(&questions, tally)
 }
 
+/// `count` random packets, from a seed, in each family of one cluster: the walk ends as the oracle says. For the clusters of
+/// [`strategy::scenarios`](crate::build::strategy::scenarios).
+///
+/// # Errors
+/// The first packet that ends otherwise, with both answers and the way it went.
+pub fn walk_scenario<S: Subject>(
+    subject: &S,
+    scenario: &Scenario,
+    seed: u64,
+    count: usize,
+) -> Result<Tally, Failure> {
+    let mut tally = Tally { clusters: 1, ..Tally::default() };
+    for family in IpFamily::ALL {
+        walk_family(subject, scenario, family, seed, count, &mut tally)
+            .map_err(|what| Failure::new(subject, format!("{family}, packets {seed}"), what))?;
+    }
+    Ok(tally)
+}
+
 /// For the random cluster of each seed, `count` random packets in each family: the walk ends as the oracle says.
 ///
 /// # Errors
@@ -171,7 +194,9 @@ pub fn walks_as_decided<S: Subject>(
         let scenario = Scenario::from_seed(seed);
         tally.clusters += 1;
         for family in IpFamily::ALL {
-            let Err(what) = walk_family(subject, &scenario, family, seed, count, &mut tally) else { continue };
+            let Err(what) = walk_family(subject, &scenario, family, seed, count, &mut tally) else {
+                continue;
+            };
             let (scenario, what) = minimise(subject, scenario, family, seed, count, what);
             let place = format!("{family}, seed {seed}");
             return Err(Failure::new(subject, place, format!("{what}\nin {scenario:#?}")));

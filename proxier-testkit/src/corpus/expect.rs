@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use proxier_core::ids::{EndpointAddr, Port, Protocol};
-use proxier_core::oracle::{Choice, Entry, Outcome, Packet, Reason};
+use proxier_core::oracle::{Choice, Entry as PacketEntry, Outcome, Packet, Reason};
 
 use super::raw::{RawExpect, RawPacket};
 use super::{Question, address};
@@ -27,8 +27,11 @@ pub(super) fn questions(place: &str, raw: &RawPacket) -> Result<Vec<Question>, F
             if source.is_ipv4() != destination.is_ipv4() {
                 return Err(("to", format!("{to:?} is of another family than {from:?}")));
             }
-            let entry =
-                if raw.entry == "host" { Entry::Host } else { Entry::Interface(raw.entry.as_str().into()) };
+            let entry = if raw.entry == "host" {
+                PacketEntry::Host
+            } else {
+                PacketEntry::Interface(raw.entry.as_str().into())
+            };
             out.push(Question {
                 place: if several { format!("{place} ({from} to {to})") } else { place.to_owned() },
                 packet: Packet { source, destination, protocol, port, entry },
@@ -43,7 +46,8 @@ pub(super) fn questions(place: &str, raw: &RawPacket) -> Result<Vec<Question>, F
 
 /// `10.96.0.10:53/udp`, `[fd00::1]:80/tcp`, `10.96.0.10/icmp`.
 fn target(text: &str) -> Result<(std::net::IpAddr, Option<Protocol>, u16), String> {
-    let (to, protocol) = text.rsplit_once('/').ok_or_else(|| format!("{text:?} lacks /tcp, /udp, /sctp or /icmp"))?;
+    let (to, protocol) =
+        text.rsplit_once('/').ok_or_else(|| format!("{text:?} lacks /tcp, /udp, /sctp or /icmp"))?;
     if protocol == "icmp" {
         return Ok((address(to.trim_matches(['[', ']']))?, None, 0));
     }
@@ -109,7 +113,10 @@ fn share(text: &str) -> Result<(EndpointAddr, Option<(u32, u32)>), String> {
     }
 }
 
-fn choices(entries: &[(EndpointAddr, Option<(u32, u32)>, bool)]) -> Result<Outcome, String> {
+/// An endpoint, its share, and whether the source is replaced.
+type Entry = (EndpointAddr, Option<(u32, u32)>, bool);
+
+fn choices(entries: &[Entry]) -> Result<Outcome, String> {
     if entries.is_empty() {
         return Err("no endpoint".into());
     }
@@ -123,7 +130,7 @@ fn choices(entries: &[(EndpointAddr, Option<(u32, u32)>, bool)]) -> Result<Outco
     if explicit != 0 && entries.iter().map(|e| weight(e.1)).sum::<u32>() != common {
         return Err("shares do not sum up to 1".into());
     }
-    let choice = |(endpoint, share, masquerade): &(EndpointAddr, Option<(u32, u32)>, bool)| Choice {
+    let choice = |(endpoint, share, masquerade): &Entry| Choice {
         endpoint: *endpoint,
         weight: weight(*share),
         masquerade: *masquerade,

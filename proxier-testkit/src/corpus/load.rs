@@ -33,7 +33,9 @@ pub fn load(file: &Path) -> Result<Case, CorpusError> {
         }
     }
     for (i, object) in raw.objects.iter().enumerate() {
-        objects.add(object.clone()).map_err(|(field, message)| wrong((format!("objects[{i}].{field}"), message)))?;
+        objects
+            .add(object.clone())
+            .map_err(|(field, message)| wrong((format!("objects[{i}].{field}"), message)))?;
     }
     problems(&raw.problems, &objects).map_err(|message| wrong(("problems".into(), message)))?;
     let Objects { mut cluster, node, .. } = objects;
@@ -52,7 +54,9 @@ pub fn load(file: &Path) -> Result<Case, CorpusError> {
 fn before(raw: &RawCase, objects: &mut Objects) -> Result<(), (String, String)> {
     let zone = raw.before.zone.as_deref().filter(|z| !z.is_empty()).map(Into::into);
     objects.cluster.set_node(NodeFacts { zone, ..objects.node.clone() });
-    let place = |i: usize| move |(field, message): (String, String)| (format!("before.objects[{i}].{field}"), message);
+    let place = |i: usize| {
+        move |(field, message): (String, String)| (format!("before.objects[{i}].{field}"), message)
+    };
     for (i, object) in raw.before.objects.iter().enumerate() {
         objects.add(object.clone()).map_err(place(i))?;
     }

@@ -15,7 +15,10 @@ fn wanted() -> BTreeSet<String> {
     let mut out = BTreeSet::new();
     out.extend(items("core-11.", &[(3, 6), (8, 16), (23, 23), (25, 30), (33, 36), (38, 45)]));
     out.extend(items("nftables-12.", &[(1, 5), (13, 20), (22, 28), (30, 32), (38, 39)]));
-    out.extend(items("report-C1-", &[(1, 2), (4, 5), (7, 8), (10, 11), (13, 14), (16, 17), (19, 19), (22, 23)]));
+    out.extend(items(
+        "report-C1-",
+        &[(1, 2), (4, 5), (7, 8), (10, 11), (13, 14), (16, 17), (19, 19), (22, 23)],
+    ));
     out.extend(items("report-C2-", &[(25, 26), (29, 29)]));
     out.extend(["nftables-11", "iptables-11"].map(str::to_owned));
     out
@@ -36,9 +39,12 @@ fn every_item_that_a_packet_can_show_has_a_case() {
     let covered: BTreeSet<String> = cases.iter().flat_map(|c| c.refs.clone()).collect();
     let missing: Vec<String> = wanted().difference(&covered).cloned().collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
-    let form = |r: &String| r.split_once('-').is_some_and(|(of, item)| {
-        ["core", "nftables", "iptables", "report"].contains(&of) && item.ends_with(|c: char| c.is_ascii_digit())
-    });
+    let form = |r: &String| {
+        r.split_once('-').is_some_and(|(of, item)| {
+            ["core", "nftables", "iptables", "report"].contains(&of)
+                && item.ends_with(|c: char| c.is_ascii_digit())
+        })
+    };
     assert!(covered.iter().all(form), "{covered:?}");
 }
 
@@ -75,11 +81,22 @@ fn errors_name_the_file_and_the_field() {
         ("title: t\nrefs: [a\n".to_owned(), "line"),
         (format!("title: t\nrefs: []\nnode: {{ip: [1.2.3.4]}}\n{PACKET}"), "node"),
         (format!("title: t\nrefs: []\nnode: {{ips: [1.2.3]}}\n{PACKET}"), "node.ips[0]"),
-        (format!("title: t\nrefs: []\noptions: {{serviceCIDRs: [10.0.0.0/8, x]}}\n{PACKET}"), "options.serviceCIDRs[1]"),
-        (format!("title: t\nrefs: []\noptions: {{detectLocal: {{nodeCIDR: true, interface: a}}}}\n{PACKET}"), "options.detectLocal"),
+        (
+            format!("title: t\nrefs: []\noptions: {{serviceCIDRs: [10.0.0.0/8, x]}}\n{PACKET}"),
+            "options.serviceCIDRs[1]",
+        ),
+        (
+            format!(
+                "title: t\nrefs: []\noptions: {{detectLocal: {{nodeCIDR: true, interface: a}}}}\n{PACKET}"
+            ),
+            "options.detectLocal",
+        ),
         (format!("title: t\nrefs: []\nmanifests: [none.yaml]\n{PACKET}"), "none.yaml"),
         (format!("title: t\nrefs: []\n{object}\n{PACKET}"), "objects[0].spec.ports[0].port"),
-        (format!("title: t\nrefs: []\nobjects: [{{apiVersion: v1, kind: Pod}}]\n{PACKET}"), "objects[0].kind"),
+        (
+            format!("title: t\nrefs: []\nobjects: [{{apiVersion: v1, kind: Pod}}]\n{PACKET}"),
+            "objects[0].kind",
+        ),
         (format!("title: t\nrefs: []\nproblems: [nothing]\n{PACKET}"), "problems"),
     ];
     for (text, field) in cases {
@@ -106,10 +123,19 @@ fn packets_that_cannot_be_meant_are_errors() {
         ("{from: ten, in: eth0, to: 10.0.0.2:80/tcp, expect: drop}", "packets[0].from"),
         ("{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: lost}", "packets[0].expect"),
         ("{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: {kept: []}}", "packets[0].expect"),
-        ("{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: {changed: [1.2.3.4:5]}}", "packets[0].expect"),
-        ("{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: {kept: [1.2.3.4:5 1/2]}}", "packets[0].expect"),
+        (
+            "{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: {changed: [1.2.3.4:5]}}",
+            "packets[0].expect",
+        ),
+        (
+            "{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: {kept: [1.2.3.4:5 1/2]}}",
+            "packets[0].expect",
+        ),
         ("{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: drop, reason: why}", "packets[0].reason"),
-        ("{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: drop, recorded: here}", "packets[0].recorded"),
+        (
+            "{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: drop, recorded: here}",
+            "packets[0].recorded",
+        ),
         ("{from: 10.0.0.1, in: eth0, to: 10.0.0.2:80/tcp, expect: drop, because: x}", "packets[0]"),
     ];
     for (packet, field) in cases {
