@@ -48,7 +48,8 @@ fn partial(
     let Builder { steps, next, .. } = builder;
     let (ops, owners) = steps.in_order();
     let later = next.doomed.iter().cloned().collect();
-    Some(Plan { table: table.clone(), full: false, ops, owners, later, next })
+    let first = Arc::clone(&input.snapshot.context().first_services);
+    Some(Plan { table: table.clone(), full: false, ops, owners, later, cuts: Vec::new(), first, next })
 }
 
 /// Replaces the whole table in one transaction.
@@ -66,7 +67,8 @@ fn full(table: &Table, options: &Options, input: RenderInput<'_, Belief>, env: E
     let (rest, rest_owners) = steps.in_order();
     ops.extend(rest);
     owners.extend(rest_owners);
-    Plan { table: table.clone(), full: true, ops, owners, later: Vec::new(), next }
+    let first = Arc::clone(&input.snapshot.context().first_services);
+    Plan { table: table.clone(), full: true, ops, owners, later: Vec::new(), cuts: Vec::new(), first, next }
 }
 
 /// The operations of a transaction, by the phase they belong to: what is named must exist before it is named, and must not be named

@@ -43,6 +43,7 @@ pub fn options(dice: &mut Dice) -> TrafficOptions {
         service_cidrs: service_cidrs(dice),
         external_ips: !dice.one_in(8),
         node_hints: !dice.one_in(4),
+        first_services: std::sync::Arc::new([]),
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn options(raw: &RawOptions) -> Result<TrafficOptions, Fault> {
         service_cidrs: nets("options.serviceCIDRs", &raw.service_cidrs)?,
         external_ips: raw.external_ips.unwrap_or(default.external_ips),
         node_hints: raw.node_hints.unwrap_or(default.node_hints),
+        first_services: default.first_services,
     })
 }
 
