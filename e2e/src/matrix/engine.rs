@@ -33,9 +33,9 @@ pub fn run(
     (variant, setting): (&Variant, &Setting),
     groups: &[&Group],
     (program, work): (&Path, &Path),
-    live: impl FnOnce(&mut Cast<'_>) -> anyhow::Result<Vec<Line>>,
+    live: impl FnOnce(&Cast<'_>) -> anyhow::Result<Vec<Line>>,
 ) -> anyhow::Result<Outcome> {
-    let mut cast = Cast::new(stage, variant, setting, program, work)?;
+    let cast = Cast::new(stage, variant, setting, program, work)?;
     let shapes: Vec<Shape> = groups.iter().flat_map(|g| g.services.iter().cloned()).collect();
     let marker = cast.put("matrix", &shapes)?;
     let objects =
@@ -65,7 +65,7 @@ pub fn run(
     let claims = setting.name == SETTINGS[0].name;
     let verdicts = run_jobs(stage, &mut jobs, &listed, claims)?;
     outcome.lines = summarise(variant, setting, &jobs, verdicts);
-    outcome.lines.extend(live(&mut cast)?);
+    outcome.lines.extend(live(&cast)?);
     if outcome.lines.iter().any(|l| !l.failures.is_empty()) {
         outcome.logs = cast.logs();
     }

@@ -125,7 +125,11 @@ impl World<'_> {
         Ok(out)
     }
 
-    fn source(&self, row: &Row, shape: &Shape) -> anyhow::Result<IpAddr> {
+    /// The address that a row's connections come from.
+    ///
+    /// # Errors
+    /// A caller that is not there.
+    pub fn source(&self, row: &Row, shape: &Shape) -> anyhow::Result<IpAddr> {
         let topology = self.topology;
         let of = |addresses| plan::of(addresses, row.family);
         let found = match row.from {
@@ -138,7 +142,11 @@ impl World<'_> {
         found.with_context(|| format!("no {}", row.from))
     }
 
-    fn destination(&self, row: &Row, shape: &Shape) -> anyhow::Result<SocketAddr> {
+    /// The address and port that they go to.
+    ///
+    /// # Errors
+    /// A node that is not there.
+    pub fn destination(&self, row: &Row, shape: &Shape) -> anyhow::Result<SocketAddr> {
         let of = |addresses| plan::of(addresses, row.family);
         let node =
             |name| self.topology.node(name).map(|n| n.addresses).with_context(|| format!("no node {name}"));

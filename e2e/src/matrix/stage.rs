@@ -6,6 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -163,7 +164,7 @@ pub struct Cast<'a> {
     /// The watched folder.
     pub manifests: Folder,
     launch: Launch,
-    agents: Vec<Agent>,
+    agents: Mutex<Vec<Agent>>,
     label: String,
 }
 
@@ -194,24 +195,29 @@ impl<'a> Cast<'a> {
             logs: folder.join("logs"),
         };
         put(&manifests, "nodes", &facts::nodes_json(stage.world.topology()))?;
-        Ok(Self { stage, manifests, launch, agents: Vec::new(), label })
+        Ok(Self { stage, manifests, launch, agents: Mutex::default(), label })
     }
 
     /// Starts the agents, or starts them again.
     ///
     /// # Errors
     /// When one cannot be started.
-    pub fn start(&mut self) -> anyhow::Result<()> {
-        self.agents.clear();
+    pub fn start(&self) -> anyhow::Result<()> {
+        let mut agents = self.agents();
+        agents.clear();
         for node in &self.stage.world.topology().nodes {
-            self.agents.push(Agent::start(&self.launch, node.name)?);
+            agents.push(Agent::start(&self.launch, node.name)?);
         }
         Ok(())
     }
 
     /// Stops the agents; their rules stay.
-    pub fn stop(&mut self) {
-        self.agents.clear();
+    pub fn stop(&self) {
+        self.agents().clear();
+    }
+
+    fn agents(&self) -> MutexGuard<'_, Vec<Agent>> {
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes services into a file of the watched folder and gives the marker to wait for.
@@ -255,7 +261,7 @@ impl<'a> Cast<'a> {
         let log = |a: &Agent| {
             format!("{}: end of the agent's log on {}\n{}", self.label, a.node(), a.log_tail(LOG_LINES))
         };
-        self.agents.iter().map(log).collect()
+        self.agents().iter().map(log).collect()
     }
 }
 

@@ -58,9 +58,14 @@ const NFTABLES_GAPS: &[Gap] = &[
         checked_by: "udp-flow-of-removed-endpoint",
     },
     Gap {
-        what: "UDP flows that began while there were no endpoints are cleared from connection tracking",
-        now: "refused flows leave no entry, so they reach the first endpoint that comes",
-        checked_by: "udp-flow-before-endpoints",
+        what: "UDP flows to a node port that began before its service are cleared from connection tracking",
+        now: "such a flow finds the closed port for as long as connection tracking remembers it",
+        checked_by: "udp-flow-before-service",
+    },
+    Gap {
+        what: "TCP is refused at once also where the client is a pod or process of this node",
+        now: "refused by ICMP, which such a client minds only at its second attempt, one second later; a reset would be at once",
+        checked_by: "refusal-at-once",
     },
 ];
 
