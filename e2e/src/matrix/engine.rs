@@ -55,11 +55,14 @@ pub fn run(
     let bystanders: BTreeSet<_> = jobs.iter().filter_map(|j| j.prediction.bystander).collect();
     let _bystanders = stage.bystanders(&bystanders)?;
     cast.start()?;
-    let in_force = cast.wait(marker);
     let mut outcome = Outcome::default();
-    if let Err(error) = in_force {
-        outcome.logs = cast.logs();
-        return Err(error.context(outcome.logs));
+    if let Err(error) = cast.wait(marker) {
+        let mut line = Line::new(variant.name, setting.name, "agents");
+        line.rows = 1;
+        let title = "the services are in force on every node".to_owned();
+        line.failures.push(Failure { title, details: format!("seen {error:#}") });
+        (outcome.lines, outcome.logs) = (vec![line], cast.logs());
+        return Ok(outcome);
     }
     let listed = Listed::read(variant.rules, &views)?;
     let claims = setting.name == SETTINGS[0].name;
@@ -87,12 +90,15 @@ struct Job<'a> {
     prediction: Prediction,
 }
 
-/// Clients of services with affinity: address, service, port.
+/// A client of a service with affinity: its address, the service, the port's place.
+type Client = (IpAddr, String, usize);
+
+/// Who is on: one row at a time for a client.
 #[derive(Default)]
-struct Clients(Mutex<BTreeMap<(IpAddr, String, usize), Arc<Mutex<()>>>>);
+struct Clients(Mutex<BTreeMap<Client, Arc<Mutex<()>>>>);
 
 impl Clients {
-    fn of(&self, client: (IpAddr, String, usize)) -> Arc<Mutex<()>> {
+    fn of(&self, client: Client) -> Arc<Mutex<()>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(client).or_default())
     }

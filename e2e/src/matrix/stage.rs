@@ -216,6 +216,16 @@ impl<'a> Cast<'a> {
         self.agents().clear();
     }
 
+    /// The first agent that ended by itself.
+    fn ended(&self) -> anyhow::Result<Option<String>> {
+        for agent in self.agents().iter_mut() {
+            if let Some(status) = agent.ended()? {
+                return Ok(Some(format!("the agent on {} ended ({status})", agent.node())));
+            }
+        }
+        Ok(None)
+    }
+
     fn agents(&self) -> MutexGuard<'_, Vec<Agent>> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -246,6 +256,9 @@ impl<'a> Cast<'a> {
         let deadline = Instant::now() + SYNC_LIMIT;
         for node in &self.stage.world.topology().nodes {
             while !marker.in_force(node.name, &self.stage.ports)? {
+                if let Some(why) = self.ended()? {
+                    bail!("{}: {why}", self.label);
+                }
                 if Instant::now() > deadline {
                     bail!("{}: not in force on {} in {} s", self.label, node.name, SYNC_LIMIT.as_secs());
                 }
