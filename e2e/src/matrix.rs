@@ -30,6 +30,7 @@ use anyhow::{Context, bail};
 
 use self::row::Group;
 use self::setting::{SETTINGS, Setting};
+use self::shape::VipAt;
 use self::stage::Stage;
 use self::table::Line;
 use self::variant::{VARIANTS, Variant};
@@ -84,9 +85,9 @@ pub fn run(selection: &Selection, program: &Path, work: &Path) -> anyhow::Result
     let begun = Instant::now();
     let mut groups = groups::groups();
     number(&mut groups);
-    let on_worker =
-        |g: &Group| g.services.iter().filter(|s| s.vip_on_worker).map(|s| s.outer_number).collect::<Vec<_>>();
-    let vips: Vec<u8> = groups.iter().flat_map(on_worker).collect();
+    let at_worker =
+        |g: &Group| g.services.iter().map(|s| (s.outer_number, s.vip_at_worker)).collect::<Vec<_>>();
+    let vips: Vec<(u8, VipAt)> = groups.iter().flat_map(at_worker).collect();
     let stage = Stage::up(&vips)?;
     let (mut lines, mut logs): (Vec<Line>, String) = Default::default();
     let mut times = String::new();

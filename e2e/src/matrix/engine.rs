@@ -11,7 +11,7 @@ use anyhow::Context;
 use proxier_core::ids::Protocol;
 
 use super::facts::views;
-use super::observe::observe;
+use super::observe::{has_sockets, observe};
 use super::predict::{Expected, Prediction, World};
 use super::row::{Group, Row};
 use super::rules::Listed;
@@ -157,7 +157,7 @@ fn judge(
     wrong.extend(
         prediction.hops.iter().filter_map(|hop| listed.agree(hop).err()).map(|e| format!("rules    {e}")),
     );
-    if prediction.protocol != Protocol::Sctp {
+    if has_sockets(prediction) {
         // A client that begins twice at once may begin with two endpoints; which it stays with is settled by the next connection.
         let client = (prediction.from, job.row.service.clone(), job.row.port);
         let one_at_a_time = prediction.sticky.then(|| clients.of(client));
@@ -198,7 +198,12 @@ fn failure(job: &Job<'_>, wrong: &str) -> Failure {
     Failure {
         title: format!(
             "{} to {} of {}: {} to {} {}",
-            job.row.from, job.row.place, job.row.service, p.from, p.to, p.protocol
+            job.row.from,
+            job.row.place,
+            job.row.service,
+            p.from,
+            p.to,
+            p.protocol.map_or("portless", Protocol::as_str)
         ),
         details: format!(
             "expected {}{}\n{wrong}\n{}",

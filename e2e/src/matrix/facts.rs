@@ -1,5 +1,6 @@
 //! What the oracle knows: the same objects as the agents read, through the core's intake, one cluster for each node.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::{Context, bail};
@@ -11,6 +12,7 @@ use proxier_sys::addresses::host_addresses;
 use proxier_sys::netns::Netns;
 use serde_json::{Value, json};
 
+use crate::process;
 use crate::topology::{Node, Topology};
 
 /// What is known of one node.
@@ -18,7 +20,7 @@ use crate::topology::{Node, Topology};
 pub struct NodeView {
     /// Its name.
     pub name: &'static str,
-    /// All its addresses, as its kernel lists them.
+    /// All its addresses, also those by a local route alone.
     pub addresses: Vec<IpAddr>,
     commit: Commit,
 }
@@ -57,6 +59,22 @@ pub fn nodes_json(topology: &Topology) -> Vec<Value> {
     topology.nodes.iter().zip('a'..).map(|(node, zone)| node_json(node, zone)).collect()
 }
 
+/// Everything that is delivered to the host whose namespace this thread is in: its interfaces' addresses, and those that it has by a
+/// route of type local alone. The kernel makes no difference between the two, so the oracle must know both.
+fn local_addresses() -> anyhow::Result<Vec<IpAddr>> {
+    let mut addresses: BTreeSet<IpAddr> = host_addresses()?.into_iter().map(|(_, ip)| ip).collect();
+    for family in ["-4", "-6"] {
+        let listing = process::run("ip", [family, "route", "show", "table", "local", "type", "local"], "")?;
+        addresses.extend(local_routes(&listing));
+    }
+    Ok(addresses.into_iter().collect())
+}
+
+/// The addresses in lines such as `local 10.0.0.1 dev eth0 ...`; the range of loopback addresses is none.
+fn local_routes(listing: &str) -> impl Iterator<Item = IpAddr> + '_ {
+    listing.lines().filter_map(|line| line.strip_prefix("local ")?.split_whitespace().next()?.parse().ok())
+}
+
 /// Takes in the objects for every node of a running topology.
 ///
 /// # Errors
@@ -70,8 +88,7 @@ pub fn views(
         .nodes
         .iter()
         .map(|node| {
-            let listed = Netns::named(node.name)?.run(host_addresses)??;
-            let addresses: Vec<IpAddr> = listed.into_iter().map(|(_, ip)| ip).collect();
+            let addresses = Netns::named(node.name)?.run(local_addresses)??;
             let commit = commit(node.name, &addresses, objects, options)?;
             Ok(NodeView { name: node.name, addresses, commit })
         })
@@ -121,4 +138,18 @@ pub fn commit(
 
 fn read<T: for<'a> k8s_openapi::serde::Deserialize<'a>>(object: &Value) -> anyhow::Result<T> {
     serde_json::from_value(object.clone()).with_context(|| format!("reading {object}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_by_routes_alone_are_found() {
+        let listing = "local 127.0.0.0/8 dev lo proto kernel scope host src 127.0.0.1\n\
+                       local 203.0.113.7 dev lo scope host\n\
+                       local fd00:30::3 dev eth0 proto kernel metric 0 pref medium\n";
+        let found: Vec<String> = local_routes(listing).map(|ip| ip.to_string()).collect();
+        assert_eq!(found, ["203.0.113.7", "fd00:30::3"]);
+    }
 }

@@ -22,6 +22,7 @@ pub fn groups() -> Vec<Group> {
         addresses::ports(),
         addresses::families(),
         addresses::node_ports(),
+        addresses::node_addresses(),
         addresses::unknown(),
         addresses::conflicts(),
     ]

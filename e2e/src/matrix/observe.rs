@@ -77,10 +77,16 @@ impl fmt::Display for Observation {
 /// # Errors
 /// A namespace that cannot be entered, or a protocol without sockets.
 pub fn observe(prediction: &Prediction, ports: &Ports) -> anyhow::Result<Observation> {
-    if prediction.protocol == Protocol::Sctp {
+    if !has_sockets(prediction) {
         bail!("there are no sockets of this protocol here");
     }
     Ok(Netns::named(prediction.namespace)?.run(|| connections(prediction, ports))?)
+}
+
+/// Can it be observed?
+#[must_use]
+pub fn has_sockets(prediction: &Prediction) -> bool {
+    matches!(prediction.protocol, Some(Protocol::Tcp | Protocol::Udp))
 }
 
 fn connections(prediction: &Prediction, ports: &Ports) -> Observation {
@@ -126,7 +132,7 @@ fn connections(prediction: &Prediction, ports: &Ports) -> Observation {
 fn one(prediction: &Prediction, port: u16, limit: Duration) -> Seen {
     let from = Some(SocketAddr::new(prediction.from, port));
     match prediction.protocol {
-        Protocol::Udp => exchange_here(from, prediction.to, limit),
+        Some(Protocol::Udp) => exchange_here(from, prediction.to, limit),
         _ => connect_here(from, prediction.to, limit),
     }
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proxier_core::ids::IpFamily;
 
+use super::shape::VipAt;
 use crate::topology::{Client, Dual, NODE_NETWORK, Pod, Topology, pod_addresses};
 
 /// Pods that answer: two a worker.
@@ -104,9 +105,9 @@ pub fn second_address(first: Dual) -> Dual {
 /// A client on the node network and the worker it reaches service addresses through.
 const CLIENTS: [(&str, u8, usize); 3] = [("client", 5, 0), ("stranger", 6, 0), ("client2", 7, 1)];
 
-/// The cluster. `vips` are numbers of services whose VIP is an address of `worker` too, as agents of some load balancers make it.
+/// The cluster. `vips` are numbers of services whose VIP `worker` has, and how.
 #[must_use]
-pub fn topology(vips: &[u8]) -> Topology {
+pub fn topology(vips: &[(u8, VipAt)]) -> Topology {
     let pod = |name, node, cidr, number| Pod { name, node, addresses: pod_addresses(cidr, number) };
     let mut topology = Topology::two_workers(vec![
         pod("one", "worker", 1, 11),
@@ -134,10 +135,21 @@ pub fn topology(vips: &[u8]) -> Topology {
         let cidrs = node.pod_cidrs.iter().zip(node.addresses.both());
         extras.extend(cidrs.map(|(cidr, via)| (NODE_NETWORK, format!("route add {cidr} via {via}"))));
     }
-    for number in vips {
-        let vip = vip(*number);
-        extras.push(("worker", format!("addr add {}/32 dev lo", vip.v4)));
-        extras.push(("worker", format!("addr add {}/128 dev lo nodad preferred_lft 0", vip.v6)));
+    for (number, how) in vips {
+        let Dual { v4, v6 } = vip(*number);
+        let lines = match how {
+            VipAt::No => Vec::new(),
+            VipAt::Address => {
+                vec![
+                    format!("addr add {v4}/32 dev lo"),
+                    format!("addr add {v6}/128 dev lo nodad preferred_lft 0"),
+                ]
+            }
+            VipAt::LocalRoute => {
+                vec![format!("route add local {v4} dev lo"), format!("route add local {v6} dev lo")]
+            }
+        };
+        extras.extend(lines.into_iter().map(|line| ("worker", line)));
     }
     for (client, number, via) in CLIENTS {
         let addresses = on_network(number);

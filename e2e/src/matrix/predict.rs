@@ -67,8 +67,8 @@ pub struct Prediction {
     pub from: IpAddr,
     /// Where they go.
     pub to: SocketAddr,
-    /// Protocol.
-    pub protocol: Protocol,
+    /// Protocol; `None` for one without ports.
+    pub protocol: Option<Protocol>,
     /// Everything that may be met; each of it is.
     pub expected: BTreeSet<Expected>,
     /// All connections of one client meet the same.
@@ -108,9 +108,9 @@ impl World<'_> {
     /// A row that cannot be: it names something that is not there.
     pub fn predict(&self, row: &Row, shape: &Shape) -> anyhow::Result<Prediction> {
         let port = shape.ports.get(row.port).context("the service has no such port")?;
-        let protocol = row.protocol.unwrap_or(port.protocol);
+        let protocol = (!row.portless).then(|| row.protocol.unwrap_or(port.protocol));
         let (from, to) = (self.source(row, shape)?, self.destination(row, shape)?);
-        let (node, entry) = self.entry(row)?;
+        let (node, entry) = self.entry(row, to.ip())?;
         let mut out = Prediction {
             namespace: row.from.namespace(),
             from,
@@ -148,14 +148,14 @@ impl World<'_> {
     /// A node that is not there.
     pub fn destination(&self, row: &Row, shape: &Shape) -> anyhow::Result<SocketAddr> {
         let of = |addresses| plan::of(addresses, row.family);
-        let node =
-            |name| self.topology.node(name).map(|n| n.addresses).with_context(|| format!("no node {name}"));
+        let node = |name| self.topology.node(name).with_context(|| format!("no node {name}"));
         let (address, by_node_port) = match row.place {
             Place::ClusterIp => (of(plan::cluster_ip(shape.number)), false),
             Place::Vip => (of(plan::vip(shape.outer_number)), false),
-            Place::ExternalIp => (of(plan::external_ip(shape.outer_number)), false),
-            Place::NodePort(name) => (of(node(name)?), true),
-            Place::Second(name) => (of(plan::second_address(node(name)?)), true),
+            Place::ExternalIp => (of(shape.external_address(self.topology)), false),
+            Place::NodePort(name) => (of(node(name)?.addresses), true),
+            Place::Second(name) => (of(plan::second_address(node(name)?.addresses)), true),
+            Place::Gateway(name) => (of(node(name)?.gateway), true),
             Place::Loopback => (loopback(row.family), true),
             Place::Unallocated => (of(plan::unallocated()), false),
         };
@@ -169,7 +169,7 @@ impl World<'_> {
     }
 
     /// The first node that the packet comes to, and how.
-    fn entry(&self, row: &Row) -> anyhow::Result<(&'static str, Entry)> {
+    fn entry(&self, row: &Row, to: IpAddr) -> anyhow::Result<(&'static str, Entry)> {
         Ok(match row.from {
             Caller::Host(name) | Caller::Loopback(name) => (name, Entry::Host),
             Caller::Vip => ("worker", Entry::Host),
@@ -178,10 +178,13 @@ impl World<'_> {
                 (pod.with_context(|| format!("no pod {name}"))?.node, Entry::Interface("cni0".into()))
             }
             Caller::Client(name) => {
-                let node = match row.place {
-                    Place::NodePort(node) | Place::Second(node) => Some(node),
-                    _ => plan::entry_node(name),
-                };
+                // Its neighbours it reaches itself, the rest through its worker.
+                let neighbour = self
+                    .topology
+                    .nodes
+                    .iter()
+                    .find(|n| n.addresses.contains(to) || plan::second_address(n.addresses).contains(to));
+                let node = neighbour.map(|n| n.name).or_else(|| plan::entry_node(name));
                 (
                     node.with_context(|| format!("client {name} has no way in"))?,
                     Entry::Interface("eth0".into()),
@@ -201,8 +204,8 @@ impl World<'_> {
             let packet = Packet {
                 source: out.from,
                 destination: out.to.ip(),
-                protocol: Some(out.protocol),
-                port: out.to.port(),
+                protocol: out.protocol,
+                port: if out.protocol.is_some() { out.to.port() } else { 0 },
                 entry: entry.clone(),
             };
             let view = self.view(node)?;
@@ -230,8 +233,8 @@ impl World<'_> {
                         } else {
                             (crate::topology::NODE_NETWORK, BEYOND)
                         };
-                        out.bystander =
-                            Some(Bystander { namespace, address: out.to, protocol: out.protocol });
+                        let bystander = |protocol| Bystander { namespace, address: out.to, protocol };
+                        out.bystander = out.protocol.map(bystander);
                         out.expected.insert(Expected::Answer(server.to_owned(), out.from))
                     }
                 },
@@ -266,10 +269,16 @@ impl World<'_> {
             return Ok(Expected::Answer(server.to_owned(), plan::of(dual, IpFamily::of(ip))));
         }
         // With its source kept, the answer must pass this node to be translated back: it does when the endpoint or the
-        // client is behind it.
-        let client_node = self.server(from).map(|(_, node)| node);
+        // client is behind it. The way to a VIP that a node has is known to nobody else.
+        let client_node = self.home(from);
         let returns = server_node == node || client_node == Some(node);
         Ok(if returns { Expected::Answer(server.to_owned(), from) } else { Expected::Silence })
+    }
+
+    /// The node that all others send packets for this pod or node to.
+    fn home(&self, address: IpAddr) -> Option<&'static str> {
+        let pod = self.topology.pods.iter().find(|p| p.addresses.contains(address)).map(|p| p.node);
+        pod.or_else(|| self.topology.nodes.iter().find(|n| n.addresses.contains(address)).map(|n| n.name))
     }
 
     /// Who has an address of a pod or node, and on which node.

@@ -59,6 +59,8 @@ pub enum Place {
     NodePort(&'static str),
     /// Node port, on the second address of this node.
     Second(&'static str),
+    /// Node port, on the address that this node has in its pods' range.
+    Gateway(&'static str),
     /// Node port, on the caller's loopback address.
     Loopback,
     /// A cluster IP that nobody has.
@@ -73,6 +75,7 @@ impl fmt::Display for Place {
             Self::ExternalIp => f.write_str("external IP"),
             Self::NodePort(node) => write!(f, "node port on {node}"),
             Self::Second(node) => write!(f, "node port on {node}'s second address"),
+            Self::Gateway(node) => write!(f, "node port on {node}'s address among its pods"),
             Self::Loopback => f.write_str("node port on loopback"),
             Self::Unallocated => f.write_str("unallocated cluster IP"),
         }
@@ -118,6 +121,8 @@ pub struct Row {
     pub number: Option<u16>,
     /// Another protocol in place of the port's own.
     pub protocol: Option<Protocol>,
+    /// A protocol without ports, such as ICMP; judged by the rules alone.
+    pub portless: bool,
     /// Family.
     pub family: IpFamily,
     /// The claim, if one is made.
@@ -206,6 +211,7 @@ impl Group {
                 port: 0,
                 number: None,
                 protocol: None,
+                portless: false,
                 family: *family,
                 claim: None,
             });

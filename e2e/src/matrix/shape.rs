@@ -1,17 +1,13 @@
 //! Services in few words, and the Kubernetes objects they stand for.
 
+use super::plan;
 use proxier_core::ids::{IpFamily, Protocol};
 use proxier_core::model::TrafficPolicy;
-use serde_json::{Value, json};
 
-use super::plan;
-use crate::topology::{Dual, Topology};
+mod objects;
 
 /// Namespace of all services of the matrix.
 pub const NAMESPACE: &str = "matrix";
-
-/// The place of the health check's port among a service's node ports: the last one.
-const HEALTH_CHECK: usize = 7;
 
 /// `spec.type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +92,17 @@ impl EndpointShape {
     }
 }
 
+/// How a node has a VIP: agents of some load balancers give it to every node that may serve it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VipAt {
+    /// Not at all.
+    No,
+    /// As an address of an interface.
+    Address,
+    /// By a route of type local, without being any interface's address.
+    LocalRoute,
+}
+
 /// A service and its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -113,10 +120,12 @@ pub struct Shape {
     pub node_ports: bool,
     /// Has a load balancer VIP; the text is its `ipMode`.
     pub vip: Option<&'static str>,
-    /// The VIP is an address of `worker`, too.
-    pub vip_on_worker: bool,
+    /// How `worker` has the VIP.
+    pub vip_at_worker: VipAt,
     /// Has an external IP.
     pub external_ip: bool,
+    /// The external IP is the address of this node.
+    pub external_at: Option<&'static str>,
     /// Source ranges.
     pub ranges: Vec<&'static str>,
     /// Session affinity timeout in seconds.
@@ -148,8 +157,9 @@ pub fn service(name: impl Into<String>) -> Shape {
         internal: TrafficPolicy::Cluster,
         node_ports: false,
         vip: None,
-        vip_on_worker: false,
+        vip_at_worker: VipAt::No,
         external_ip: false,
+        external_at: None,
         ranges: Vec::new(),
         affinity: None,
         families: IpFamily::ALL.into(),
@@ -230,134 +240,6 @@ impl Shape {
     pub fn port_of(&self, protocol: Protocol) -> usize {
         self.ports.iter().position(|p| p.protocol == protocol).unwrap_or(0)
     }
-
-    /// The Service object.
-    #[must_use]
-    pub fn service_json(&self) -> Value {
-        let ports: Vec<Value> = self.ports.iter().enumerate().map(|(i, p)| self.port_json(i, p)).collect();
-        let families: Vec<String> = self.families.iter().map(ToString::to_string).collect();
-        let texts = |dual: Dual| -> Vec<String> {
-            self.families.iter().map(|f| plan::of(dual, *f).to_string()).collect()
-        };
-        let cluster_ips = if self.kind == Kind::Headless {
-            vec!["None".to_owned()]
-        } else {
-            texts(plan::cluster_ip(self.number))
-        };
-        let mut spec = json!({
-            "type": match self.kind {
-                Kind::ClusterIp | Kind::Headless => "ClusterIP",
-                Kind::NodePort => "NodePort",
-                Kind::LoadBalancer => "LoadBalancer",
-            },
-            "clusterIP": cluster_ips.first(),
-            "clusterIPs": cluster_ips,
-            "ipFamilies": families,
-            "ports": ports,
-            "internalTrafficPolicy": self.internal.to_string(),
-        });
-        let mut put = |key: &str, value: Value| spec[key] = value;
-        if self.kind != Kind::ClusterIp || self.external_ip {
-            put("externalTrafficPolicy", self.external.to_string().into());
-        }
-        if self.kind == Kind::LoadBalancer && self.external == TrafficPolicy::Local {
-            put("healthCheckNodePort", plan::node_port(self.number, HEALTH_CHECK).into());
-        }
-        if self.external_ip {
-            put("externalIPs", texts(plan::external_ip(self.outer_number)).into());
-        }
-        if !self.ranges.is_empty() {
-            put("loadBalancerSourceRanges", self.ranges.clone().into());
-        }
-        if let Some(seconds) = self.affinity {
-            put("sessionAffinity", "ClientIP".into());
-            put("sessionAffinityConfig", json!({ "clientIP": { "timeoutSeconds": seconds } }));
-        }
-        let ingress: Vec<Value> = self.vip.map_or_else(Vec::new, |mode| {
-            texts(plan::vip(self.outer_number)).iter().map(|ip| json!({ "ip": ip, "ipMode": mode })).collect()
-        });
-        let labels = if self.other_proxy {
-            json!({ "service.kubernetes.io/service-proxy-name": "another" })
-        } else {
-            json!({})
-        };
-        json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "namespace": NAMESPACE,
-                "name": self.name,
-                "labels": labels,
-                "creationTimestamp": format!("2025-09-{:02}T00:00:00Z", self.day),
-            },
-            "spec": spec,
-            "status": { "loadBalancer": { "ingress": ingress } },
-        })
-    }
-
-    fn port_json(&self, index: usize, port: &PortShape) -> Value {
-        let mut out = json!({
-            "name": port.name,
-            "protocol": port.protocol.as_str().to_uppercase(),
-            "port": port.port,
-            "targetPort": port.target,
-        });
-        if self.node_ports {
-            out["nodePort"] = plan::node_port(self.outer_number, index).into();
-        }
-        out
-    }
-
-    /// The EndpointSlices: one of each family.
-    #[must_use]
-    pub fn slices_json(&self, topology: &Topology) -> Vec<Value> {
-        self.families.iter().map(|family| self.slice_json(*family, topology)).collect()
-    }
-
-    fn slice_json(&self, family: IpFamily, topology: &Topology) -> Value {
-        let ports: Vec<Value> = self
-            .ports
-            .iter()
-            .map(|p| json!({ "name": p.name, "protocol": p.protocol.as_str().to_uppercase(), "port": p.target }))
-            .collect();
-        let endpoints: Vec<Value> =
-            self.endpoints.iter().filter_map(|e| endpoint_json(e, family, topology)).collect();
-        let mut labels = json!({ "kubernetes.io/service-name": self.name });
-        if self.kind == Kind::Headless {
-            labels["service.kubernetes.io/headless"] = "".into();
-        }
-        json!({
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "namespace": NAMESPACE,
-                "name": format!("{}-{}", self.name, family.to_string().to_lowercase()),
-                "labels": labels,
-            },
-            "addressType": family.to_string(),
-            "endpoints": endpoints,
-            "ports": ports,
-        })
-    }
-}
-
-fn endpoint_json(endpoint: &EndpointShape, family: IpFamily, topology: &Topology) -> Option<Value> {
-    let pod = topology.pods.iter().find(|p| p.name == endpoint.of).map(|p| (p.addresses, p.node));
-    let (addresses, node) = pod.or_else(|| topology.node(endpoint.of).map(|n| (n.addresses, n.name)))?;
-    let names = |list: &[&'static str]| list.iter().map(|name| json!({ "name": name })).collect::<Vec<_>>();
-    let mut out = json!({
-        "addresses": [plan::of(addresses, family)],
-        "nodeName": node,
-        "conditions": {
-            "ready": endpoint.ready,
-            "serving": endpoint.serving,
-            "terminating": endpoint.terminating,
-        },
-    });
-    if !endpoint.zones.is_empty() || !endpoint.nodes.is_empty() {
-        out["hints"] = json!({ "forZones": names(&endpoint.zones), "forNodes": names(&endpoint.nodes) });
-    }
-    Some(out)
 }
 
 /// Numbers services from 1 on and tells rivals whose frontends they want.
@@ -380,44 +262,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_what_the_intake_takes_without_a_complaint() {
-        let topology = plan::topology(&[]);
-        let mut shape =
-            service("all").everywhere().ports([tcp("http", 80), udp("dns", 53), sctp("m3ua", 2905)]);
-        shape.affinity = Some(5);
-        shape.ranges = vec!["172.30.0.5/32", "fd00:30::5/128"];
-        shape.endpoints = vec![
-            EndpointShape::ready("one").for_zone("a"),
-            EndpointShape::draining("three").for_node("worker2"),
-            EndpointShape::ready("worker2"),
-        ];
-        let mut shapes = [shape];
-        number(&mut shapes);
-        let object = serde_json::from_value(shapes[0].service_json()).unwrap();
-        let intake = proxier_core::intake::service(&object);
-        assert_eq!(intake.problems, []);
-        let taken = intake.accepted.unwrap();
-        assert_eq!(taken.ports.len(), 3);
-        assert_eq!(taken.ports[2].node_port.unwrap().get(), 30_002);
-        assert!(taken.affinity.is_some() && !taken.load_balancer_vips.ipv6.is_empty());
-        for slice in shapes[0].slices_json(&topology) {
-            let intake = proxier_core::intake::endpoint_slice(&serde_json::from_value(slice).unwrap());
-            assert_eq!(intake.problems, []);
-            assert_eq!(intake.accepted.unwrap().endpoints.len(), 3);
-        }
-    }
-
-    #[test]
     fn a_rival_wants_what_the_other_has() {
         let mut rival = service("younger").everywhere();
         rival.rival_of = Some("older");
         let mut shapes = [service("older").everywhere(), rival];
         number(&mut shapes);
-        let ports = |s: &Shape| s.service_json()["spec"]["ports"][0]["nodePort"].clone();
+        let topology = plan::topology(&[]);
+        let ports = |s: &Shape| s.service_json(&topology)["spec"]["ports"][0]["nodePort"].clone();
         assert_eq!(ports(&shapes[0]), ports(&shapes[1]));
         assert_ne!(
-            shapes[0].service_json()["spec"]["clusterIP"],
-            shapes[1].service_json()["spec"]["clusterIP"]
+            shapes[0].service_json(&topology)["spec"]["clusterIP"],
+            shapes[1].service_json(&topology)["spec"]["clusterIP"]
         );
     }
 }

@@ -19,7 +19,7 @@ use super::observe::Ports;
 use super::plan::{self, BEYOND, SERVERS};
 use super::predict::Bystander;
 use super::setting::Setting;
-use super::shape::{self, Shape, service};
+use super::shape::{self, Shape, VipAt, service};
 use super::variant::Variant;
 use crate::agent::{Agent, Launch};
 use crate::manifests::Folder;
@@ -52,7 +52,7 @@ impl Stage {
     ///
     /// # Errors
     /// When a namespace, link or server cannot be made.
-    pub fn up(vips: &[u8]) -> anyhow::Result<Self> {
+    pub fn up(vips: &[(u8, VipAt)]) -> anyhow::Result<Self> {
         let world = World::up(plan::topology(vips))?;
         let mut servers = Vec::new();
         for pod in world.topology().pods.iter().filter(|p| SERVERS.contains(&p.name)) {
@@ -102,8 +102,9 @@ impl Stage {
     #[must_use]
     pub fn objects(&self, shapes: &[Shape], marker: &Marker) -> Vec<Value> {
         let topology = self.world.topology();
-        let of =
-            |s: &Shape| std::iter::once(s.service_json()).chain(s.slices_json(topology)).collect::<Vec<_>>();
+        let of = |s: &Shape| {
+            std::iter::once(s.service_json(topology)).chain(s.slices_json(topology)).collect::<Vec<_>>()
+        };
         shapes.iter().flat_map(of).chain(marker.objects(self)).collect()
     }
 }
@@ -132,7 +133,7 @@ impl Marker {
     fn objects(self, stage: &Stage) -> Vec<Value> {
         let mut shape = service(format!("zz-marker-{}", self.revision));
         shape.endpoints = vec![shape::EndpointShape::ready("one")];
-        let mut object = shape.service_json();
+        let mut object = shape.service_json(stage.world.topology());
         let ips = IpFamily::ALL.map(|f| plan::of(plan::marker_ip(self.revision), f).to_string());
         object["spec"]["clusterIP"] = ips[0].clone().into();
         object["spec"]["clusterIPs"] = ips.to_vec().into();

@@ -5,7 +5,7 @@ use proxier_core::model::TrafficPolicy::{Cluster, Local};
 
 use crate::matrix::plan;
 use crate::matrix::row::{Caller, Claim, EVERYBODY, EVERYWHERE, Group, Place, Row};
-use crate::matrix::shape::{Shape, service, tcp, udp};
+use crate::matrix::shape::{Shape, VipAt, service, tcp, udp};
 
 const POD: Caller = Caller::Pod(plan::CALLER);
 const CLIENT: Caller = Caller::Client("client");
@@ -26,7 +26,7 @@ pub(super) fn ranges() -> Group {
     let with_pods = [client.as_slice(), &["10.244.0.0/16", "fd00:10:244::/48"]].concat();
     let ranged = |name: &str, ranges: &[&'static str]| {
         let mut shape = service(name).everywhere().on(&BOTH);
-        (shape.ranges, shape.vip_on_worker) = (ranges.into(), true);
+        (shape.ranges, shape.vip_at_worker) = (ranges.into(), VipAt::Address);
         shape.ports = vec![tcp("http", 80), udp("dns", 80)];
         shape
     };
@@ -53,6 +53,11 @@ pub(super) fn ranges() -> Group {
     group.cross(empty, &[CLIENT, STRANGER], &places, |row| {
         let open = row.place != Place::Vip || row.from == CLIENT;
         Some(if open { Claim::Refused } else { Claim::Dropped })
+    });
+    let overlapping = [&client[..], &client, &["172.30.0.4/30", "172.30.0.5/31", "fd00:30::4/126"]].concat();
+    group.cross(ranged("overlapping", &overlapping), &callers, &places, |row| {
+        let open = row.place != Place::Vip || matches!(row.from, Caller::Client(_));
+        Some(if open { Claim::Served } else { Claim::Dropped })
     });
     let mut sticky = ranged("one-client-sticky", &client);
     sticky.affinity = Some(600);
@@ -118,8 +123,44 @@ pub(super) fn node_ports() -> Group {
     group.cross(none, &callers, &places, |row| {
         Some(if matches!(row.place, Place::NodePort(_)) { Claim::Refused } else { Claim::LeftAlone })
     });
+    let bridge = ["worker", "worker2"].map(Place::Gateway);
+    let inside = [POD, Caller::Pod(plan::CALLER2), Caller::Host("worker")];
+    group.cross(service("among-pods").node_port().ports(ports()).on(&BOTH), &inside, &bridge, wanted);
     let loopback = service("on-loopback").node_port().ports(ports()).on(&["one"]);
     group.cross(loopback, &[Caller::Loopback("worker")], &[Place::Loopback], |_| Some(Claim::LeftAlone));
+    group
+}
+
+/// External IPs and VIPs that a node has as well.
+pub(super) fn node_addresses() -> Group {
+    let mut group = Group::new("node-addresses", &["no-detector", "node-cidr"]);
+    let callers = [&EVERYBODY[..], &[Caller::Vip]].concat();
+    let ports = || [tcp("http", 80), udp("dns", 80)];
+    for (name, policy, pods) in [
+        ("external-is-node", Cluster, &BOTH[..]),
+        ("external-is-node-local", Local, &["three"]),
+        ("external-is-node-none", Cluster, &[]),
+    ] {
+        let mut shape = service(name).everywhere().policies(policy, Cluster).ports(ports()).on(pods);
+        shape.external_at = Some("worker");
+        // One address for three services: each has a port of its own there.
+        let number = 180 + u16::try_from(group.services.len()).unwrap_or(0);
+        shape.ports.iter_mut().for_each(|p| p.port = number);
+        group.cross(shape, &EVERYBODY, &[Place::ExternalIp], |_| None);
+    }
+    for (name, how) in [("vip-address", VipAt::Address), ("vip-local-route", VipAt::LocalRoute)] {
+        for (policy, pods) in [(Cluster, &BOTH[..]), (Local, &["three"])] {
+            let name = format!("{name}-{policy}").to_lowercase();
+            let mut shape = service(name).everywhere().policies(policy, Cluster).ports(ports()).on(pods);
+            shape.vip_at_worker = how;
+            group.cross(shape, &callers, &[Place::Vip, Place::ClusterIp], |_| None);
+        }
+    }
+    // IPv6 gives a socket no address that is no interface's (ipv6(7), EADDRNOTAVAIL).
+    let unbindable = |row: &Row| {
+        row.from == Caller::Vip && row.family == IpFamily::Ipv6 && row.service.contains("local-route")
+    };
+    group.rows.retain(|row| !unbindable(row));
     group
 }
 
@@ -147,6 +188,12 @@ pub(super) fn unknown() -> Group {
     add(&udp(Place::ClusterIp), Claim::Refused);
     add(&udp(Place::Vip), Claim::LeftAlone);
     add(&udp(Place::NodePort("worker2")), Claim::LeftAlone);
+    // No port at all.
+    let portless = |place| move |row: Row| Row { place, portless: true, ..row };
+    add(&portless(Place::ClusterIp), Claim::Refused);
+    add(&portless(Place::Unallocated), Claim::Dropped);
+    add(&portless(Place::Vip), Claim::LeftAlone);
+    add(&portless(Place::NodePort("worker")), Claim::LeftAlone);
     // A node port is no port of the service's other addresses, and they are no node ports (public report 22).
     for place in [Place::Vip, Place::ExternalIp] {
         add(&move |row: Row| Row { place, number: Some(NODE_PORT_OF_ANOTHER), ..row }, Claim::LeftAlone);

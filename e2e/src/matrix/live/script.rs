@@ -125,6 +125,7 @@ impl<'a> Script<'a> {
             port,
             number: None,
             protocol: None,
+            portless: false,
             family: way.family,
             claim: None,
         };
