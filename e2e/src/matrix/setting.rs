@@ -77,7 +77,6 @@ impl Setting {
         let mut out = json!({
             "apiVersion": "proxier.io/v1alpha1",
             "kind": "ProxierConfiguration",
-            "masqueradeAll": self.masquerade_all,
             "detectLocalMode": match self.detector {
                 Detector::ClusterCidr | Detector::None => "ClusterCIDR",
                 Detector::NodeCidr => "NodeCIDR",
@@ -94,8 +93,13 @@ impl Setting {
         if self.service_cidrs {
             out["serviceCIDRs"] = plan::SERVICE_CIDRS.to_vec().into();
         }
-        if let (Some(out), Some(section)) = (out.as_object_mut(), section.as_object()) {
-            out.extend(section.clone());
+        if let (Some(out), Some(sections)) = (out.as_object_mut(), section.as_object()) {
+            for (backend, options) in sections {
+                // kube-proxy keeps this one per mode, and so does the agent.
+                let mut options = options.clone();
+                options["masqueradeAll"] = self.masquerade_all.into();
+                out.insert(backend.clone(), options);
+            }
         }
         format!("{out:#}\n")
     }
