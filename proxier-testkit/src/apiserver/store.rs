@@ -256,7 +256,9 @@ impl Store {
             // The lower key of the two; the past hides the present.
             let object = match (now.peek(), past.peek()) {
                 (Some((n, _)), Some((p, _))) if n.as_str() < **p => now.next().map(|(_, object)| object),
-                (Some((n, _)), Some((p, _))) if n.as_str() > **p => past.next().and_then(|(_, object)| object.as_ref()),
+                (Some((n, _)), Some((p, _))) if n.as_str() > **p => {
+                    past.next().and_then(|(_, object)| object.as_ref())
+                }
                 (_, Some(_)) => past.next().and_then(|(key, object)| {
                     now.next_if(|(k, _)| *k == key);
                     object.as_ref()

@@ -83,7 +83,8 @@ pub(crate) async fn begin(address: SocketAddr, ask: &Ask) -> hyper::Result<Respo
     }
     let request = request.body(Full::new(Bytes::from(ask.body.clone()))).unwrap();
     if ask.http2 {
-        let (mut sender, connection) = conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        let (mut sender, connection) =
+            conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         sender.send_request(request).await
     } else {
@@ -96,7 +97,8 @@ pub(crate) async fn begin(address: SocketAddr, ask: &Ask) -> hyper::Result<Respo
 /// Reads the rest of an answer.
 pub(crate) async fn finish(response: Response<Incoming>) -> hyper::Result<Answer> {
     let status = response.status().as_u16();
-    let named = response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+    let named =
+        response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
     let headers = named.filter(|(name, _)| name != "date").collect();
     let body = response.into_body().collect().await?.to_bytes();
     Ok(Answer { status, headers, body: String::from_utf8(body.to_vec()).unwrap() })

@@ -4,7 +4,6 @@
 mod client;
 mod faults;
 mod kube_client;
-mod kubectl;
 mod protocol;
 mod recorded;
 mod scale;

@@ -33,7 +33,9 @@ fn recording(name: &str) -> Recording {
     let (method, uri) = lines.next().unwrap().strip_prefix("> ").unwrap().split_once(' ').unwrap();
     let status = lines.next().unwrap().strip_prefix("HTTP/2 ").unwrap().trim().parse().unwrap();
     let headers: BTreeMap<String, String> = lines
-        .map(|line| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.trim().to_owned())).unwrap())
+        .map(|line| {
+            line.split_once(": ").map(|(name, value)| (name.to_owned(), value.trim().to_owned())).unwrap()
+        })
         .collect();
     // The recorder ended each file with line breaks of its own.
     let length = headers.get("content-length").map(|length| length.parse::<usize>().unwrap());
@@ -54,7 +56,8 @@ fn recording(name: &str) -> Recording {
 impl Recording {
     fn items(&self) -> Vec<Value> {
         let list = self.answer.json();
-        let (kind, version) = (list["kind"].as_str().unwrap().strip_suffix("List").unwrap(), &list["apiVersion"]);
+        let (kind, version) =
+            (list["kind"].as_str().unwrap().strip_suffix("List").unwrap(), &list["apiVersion"]);
         let whole = |item: &Value| {
             let mut item = item.clone();
             item["kind"] = kind.into();
@@ -176,7 +179,8 @@ async fn services_list_page2() {
     // A page of a list that was begun is of the version it was begun at, whatever happens meanwhile.
     server.delete("services", "node", "gone").unwrap();
     server.delete("services", "web", "front").unwrap();
-    let early = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "early", "name": "x"}});
+    let early =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "early", "name": "x"}});
     server.put(early).unwrap();
     check(&server, "services-list-page2").await;
 }
@@ -241,7 +245,8 @@ async fn unauthorized() {
 async fn limited(name: &str) {
     let server = builder().token("secret", "limited").forbid("limited").start().await.unwrap();
     let recording = recording(name);
-    let request = if recording.method == "POST" { Ask::post(&recording.uri, EVENT) } else { Ask::get(&recording.uri) };
+    let request =
+        if recording.method == "POST" { Ask::post(&recording.uri, EVENT) } else { Ask::get(&recording.uri) };
     let answer = ask(server.address(), &request.with("authorization", "Bearer secret")).await;
     assert_eq!(answer, recording.answer);
 }
