@@ -64,6 +64,12 @@ pub struct ConfigFlags {
     /// Flags that every command has.
     #[command(flatten)]
     pub base: BaseFlags,
+    /// Kubeconfig: read Services, EndpointSlices and this Node from its API server
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<String>,
+    /// Address of the API server, in place of the kubeconfig's
+    #[arg(long, value_name = "URL")]
+    pub master: Option<String>,
     /// Folder of manifests to read Services, EndpointSlices and Nodes from
     #[arg(long, value_name = "DIR")]
     pub manifests: Option<String>,
@@ -129,6 +135,9 @@ impl ConfigFlags {
     #[must_use]
     pub fn settings(&self) -> Vec<FlagValue> {
         let mut out = self.base.settings();
+        let kubeconfig = self.kubeconfig.as_deref();
+        out.extend(FlagValue::text("source.kubernetes.kubeconfig", "--kubeconfig", kubeconfig));
+        out.extend(FlagValue::text("source.kubernetes.server", "--master", self.master.as_deref()));
         out.extend(FlagValue::text("source.manifests.path", "--manifests", self.manifests.as_deref()));
         out.extend(FlagValue::text("hostnameOverride", "--node", self.node.as_deref()));
         out.extend(FlagValue::text("clusterCIDR", "--cluster-cidr", self.cluster_cidr.as_deref()));
@@ -170,6 +179,22 @@ mod tests {
                 "logging.level=\"trace\"",
                 "mode=\"fake\"",
                 "source.manifests.path=\"m\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_api_server_is_named_by_flags() {
+        let Command::Render(args) = parse("proxier render --kubeconfig k --master https://a:1") else {
+            panic!("not render")
+        };
+        let settings: Vec<_> =
+            args.flags.settings().iter().map(|s| format!("{} {}={}", s.flag, s.path, s.value)).collect();
+        assert_eq!(
+            settings,
+            [
+                "--kubeconfig source.kubernetes.kubeconfig=\"k\"",
+                "--master source.kubernetes.server=\"https://a:1\""
             ]
         );
     }

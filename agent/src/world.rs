@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ipnet::IpNet;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use proxier_core::cluster::{Cluster, Commit, TrafficOptions};
 use proxier_core::ids::{NodeName, ServiceName};
 use proxier_core::intake;
+use proxier_core::ip::parse_cidr;
 use proxier_core::model::{NodeFacts, SliceName};
 
 use crate::config::NodeOverrides;
@@ -15,6 +18,10 @@ use crate::source::{Object, ObjectKey, ObjectKind, SourceEvent};
 #[derive(Debug)]
 pub struct World {
     cluster: Cluster,
+    /// What was configured; ranges for cluster IPs are added to it.
+    options: TrafficOptions,
+    /// Ranges by the ServiceCIDR that names them. Two may name the same.
+    service_cidrs: BTreeMap<Arc<str>, Vec<IpNet>>,
     overrides: NodeOverrides,
     name: NodeName,
     /// The Node object's facts; defaults while there is none.
@@ -30,7 +37,9 @@ impl World {
     #[must_use]
     pub fn new(name: NodeName, options: TrafficOptions, overrides: NodeOverrides) -> Self {
         let mut world = Self {
-            cluster: Cluster::new(name.clone(), options),
+            cluster: Cluster::new(name.clone(), options.clone()),
+            options,
+            service_cidrs: BTreeMap::new(),
             overrides,
             name,
             node: NodeFacts::default(),
@@ -90,6 +99,7 @@ impl World {
                 SourceEvent::Upsert(Object::Service(object)) => self.service(&object),
                 SourceEvent::Upsert(Object::EndpointSlice(object)) => self.slice(&object),
                 SourceEvent::Upsert(Object::Node(object)) => self.node_object(&object),
+                SourceEvent::Upsert(Object::ServiceCidr(object)) => self.service_cidr(&object),
                 SourceEvent::Delete { key, service } => self.delete(&key, service),
                 SourceEvent::Synced => self.synced = true,
                 SourceEvent::Problems { origin, problems } => {
@@ -160,6 +170,30 @@ impl World {
         self.refresh_node();
     }
 
+    fn service_cidr(&mut self, object: &ServiceCIDR) {
+        let Some(name) = object.metadata.name.as_deref() else { return };
+        let (mut ranges, mut problems) = (Vec::new(), Vec::new());
+        for (i, text) in object.spec.iter().filter_map(|s| s.cidrs.as_ref()).flatten().enumerate() {
+            match parse_cidr(text) {
+                Ok(range) => ranges.push(range),
+                Err(error) => {
+                    problems.push(format!("ServiceCIDR {name}: spec.cidrs[{i}]: {text:?} {error}"));
+                }
+            }
+        }
+        self.tell(format!("service cidr {name}"), problems);
+        self.service_cidrs.insert(name.into(), ranges);
+        self.refresh_service_cidrs();
+    }
+
+    /// A range is gone when no ServiceCIDR names it any more (core spec 1.9).
+    fn refresh_service_cidrs(&mut self) {
+        let named: BTreeSet<IpNet> = self.service_cidrs.values().flatten().copied().collect();
+        let mut all = self.options.service_cidrs.clone();
+        all.extend(named.into_iter().filter(|range| !self.options.service_cidrs.contains(range)));
+        self.cluster.set_options(TrafficOptions { service_cidrs: all, ..self.options.clone() });
+    }
+
     fn delete(&mut self, key: &ObjectKey, service: Option<Arc<str>>) {
         match key.kind {
             ObjectKind::Service => {
@@ -178,6 +212,11 @@ impl World {
                 tracing::warn!(node = %self.name, "node object deleted; its last state stays in use");
             }
             ObjectKind::Node => {}
+            ObjectKind::ServiceCidr => {
+                self.tell(format!("service cidr {}", key.name), Vec::new());
+                self.service_cidrs.remove(&key.name);
+                self.refresh_service_cidrs();
+            }
         }
     }
 

@@ -216,7 +216,8 @@ fn what_is_missing_is_named() {
     for command in ["run", "render", "verify"] {
         assert_eq!(
             failure(&bare(&[PROGRAM, command, "--node", "n"])),
-            ["no source: give --manifests DIR, or source.manifests.path in the file"],
+            ["no source: give --kubeconfig FILE, --master URL or --manifests DIR, or a source in the file; \
+              this is no pod with a service account either"],
             "{command}"
         );
     }
@@ -269,6 +270,8 @@ fn check_config_prints_every_setting_with_its_source() {
         from_file(r#"kind: "ProxierConfiguration""#),
         r#"mode: "nftables"  # from default"#.to_owned(),
         r#"hostnameOverride: ""  # from default"#.to_owned(),
+        r#"source.kubernetes.kubeconfig: ""  # from default"#.to_owned(),
+        r#"source.kubernetes.server: ""  # from default"#.to_owned(),
         r#"source.manifests.path: "m"  # from flag --manifests"#.to_owned(),
         r#"source.manifests.poll: "30s"  # from default"#.to_owned(),
         r#"clusterCIDR: "10.244.0.0/16"  # from flag --cluster-cidr"#.to_owned(),
@@ -344,7 +347,13 @@ fn wrong_usage_is_told_apart() {
 #[test]
 fn help_names_every_flag() {
     let base = ["--config <FILE>", "--backend <NAME>", "--log-format <FORMAT>", "-v"];
-    let cluster = ["--manifests <DIR>", "--node <NAME>", "--cluster-cidr <CIDR>"];
+    let cluster = [
+        "--kubeconfig <FILE>",
+        "--master <URL>",
+        "--manifests <DIR>",
+        "--node <NAME>",
+        "--cluster-cidr <CIDR>",
+    ];
     let commands: [(&str, &[&[&str]]); 6] = [
         ("run", &[&base, &cluster]),
         ("render", &[&base, &cluster, &["-o, --output <OUTPUT>", "text", "json"]]),

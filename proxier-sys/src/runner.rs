@@ -19,6 +19,8 @@ pub struct CommandSpec {
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
+    /// Environment variables that it is given beside those of this process.
+    pub env: Vec<(String, String)>,
     /// What it reads on standard input; `None` is an empty input.
     pub stdin: Option<Vec<u8>>,
     /// After this long it is killed.
@@ -31,6 +33,7 @@ impl CommandSpec {
         Self {
             program: program.into(),
             args: args.into_iter().map(Into::into).collect(),
+            env: Vec::new(),
             stdin: None,
             timeout: DEFAULT_TIMEOUT,
         }
@@ -40,6 +43,13 @@ impl CommandSpec {
     #[must_use]
     pub fn stdin(mut self, input: impl Into<Vec<u8>>) -> Self {
         self.stdin = Some(input.into());
+        self
+    }
+
+    /// The same with an environment variable more.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.env.push((name.into(), value.into()));
         self
     }
 

@@ -22,7 +22,7 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     let setup = Setup::from_flags(flags)?;
     setup.log()?;
     let world = setup.world()?;
-    let source = Box::new(setup.manifests()?);
+    let source = setup.source(false)?;
     let instances = usable(setup.instances())?;
     let policy = Policy {
         min_interval: setup.config.periods.min_sync,

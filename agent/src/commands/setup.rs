@@ -3,17 +3,21 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use proxier_core::cluster::Commit;
+use proxier_core::cluster::{Commit, DetectLocal};
 use proxier_core::driver::Instance;
 use proxier_core::ids::{IpFamily, NodeName};
 
 use crate::cli::{BaseFlags, ConfigFlags};
-use crate::config::{Config, Draft, FlagValue};
+use crate::config::{Config, Draft, FlagValue, KubernetesConfig, SourceConfig};
 use crate::registry::{self, Factory};
+use crate::source::kubernetes::{Access, Kubernetes, NodeNeeds};
 use crate::source::manifests::Manifests;
-use crate::source::{self, EventSink, StopSignal};
+use crate::source::{self, EventSink, Source, StopSignal};
 use crate::telemetry;
 use crate::world::World;
+
+const NO_SOURCE: &str = "no source: give --kubeconfig FILE, --master URL or --manifests DIR, or a source in the file; \
+                         this is no pod with a service account either";
 
 /// Configuration, checked to the end, and the backend that it names.
 pub(super) struct Setup {
@@ -73,18 +77,34 @@ impl Setup {
         Ok(World::new(self.node_name()?, traffic, self.config.node.clone()))
     }
 
-    pub(super) fn manifests(&self) -> anyhow::Result<Manifests> {
-        let manifests = self
-            .config
-            .manifests
-            .as_ref()
-            .context("no source: give --manifests DIR, or source.manifests.path in the file")?;
-        Ok(Manifests::new(&manifests.path).poll(manifests.poll))
+    /// The source that was named; in a pod with a service account, the API server if none was. With `once` it ends when everything
+    /// there is has been delivered.
+    pub(super) fn source(&self, once: bool) -> anyhow::Result<Box<dyn Source>> {
+        let access = match &self.config.source {
+            Some(SourceConfig::Manifests(manifests)) => {
+                let source = Manifests::new(&manifests.path).poll(manifests.poll);
+                return Ok(Box::new(if once { source.once() } else { source }));
+            }
+            Some(SourceConfig::Kubernetes(KubernetesConfig { kubeconfig: Some(path), server })) => {
+                Access::Kubeconfig { path: path.clone(), server: server.clone() }
+            }
+            Some(SourceConfig::Kubernetes(KubernetesConfig { kubeconfig: None, server })) => {
+                Access::server(server.as_deref().unwrap_or_default())
+            }
+            None => Access::pod().context(NO_SOURCE)?,
+        };
+        let overrides = &self.config.node;
+        let needs = NodeNeeds {
+            addresses: overrides.ips.ipv4.is_none() && overrides.ips.ipv6.is_none(),
+            pod_cidrs: self.config.detect_local == DetectLocal::NodeCidr && overrides.pod_cidrs.is_empty(),
+        };
+        let source = Kubernetes::new(access, self.node_name()?).needs(needs);
+        Ok(Box::new(if once { source.once() } else { source }))
     }
 
     /// Everything the source has, once.
     pub(super) fn read_all(&self, world: &mut World) -> anyhow::Result<Commit> {
-        let source = Box::new(self.manifests()?.once());
+        let source = self.source(true)?;
         let (sink, batches) = EventSink::channel(8);
         let thread = source::spawn(source, sink, StopSignal::new()).context("cannot start the source")?;
         for batch in batches {

@@ -10,9 +10,9 @@ use proxier_core::model::PerFamily;
 
 use super::error::{ConfigError, ConfigErrors};
 use super::layers::{Layers, Origin};
-use super::raw::{RawConfig, RawNode};
+use super::raw::{RawConfig, RawNode, RawSource};
 use super::table::{self, PRIMARY};
-use super::{Config, Logging, ManifestsConfig, NodeOverrides, Periods};
+use super::{Config, KubernetesConfig, Logging, ManifestsConfig, NodeOverrides, Periods, SourceConfig};
 use crate::telemetry::LogFormat;
 
 /// The longest time between syncs that the loop lets pass anyway (core spec 6.3).
@@ -35,6 +35,7 @@ pub(super) fn config(mut layers: Layers<'_>) -> Result<Config, ConfigErrors> {
     let hostname_override = hostname(&raw, &mut layers);
     let detect_local = detect_local(&raw, &mut layers);
     let periods = periods(&raw, &mut layers);
+    let source = source(&raw.source, &mut layers);
     if !layers.errors.is_empty() {
         return Err(ConfigErrors::Invalid(layers.errors));
     }
@@ -43,11 +44,9 @@ pub(super) fn config(mut layers: Layers<'_>) -> Result<Config, ConfigErrors> {
         [one] if one == PRIMARY => NodePortSelector::Primary,
         list => NodePortSelector::Cidrs(cidrs(list)),
     };
-    let manifests = raw.source.manifests;
     Ok(Config {
         hostname_override,
-        manifests: (!manifests.path.is_empty())
-            .then(|| ManifestsConfig { path: manifests.path.into(), poll: unless_zero(manifests.poll.0) }),
+        source,
         detect_local,
         node_port_addresses,
         service_cidrs: cidrs(&raw.service_cidrs),
@@ -73,6 +72,29 @@ fn hostname(raw: &RawConfig, layers: &mut Layers<'_>) -> Option<NodeName> {
         layers.complain("hostnameOverride", "blank".into());
     }
     Some(name)
+}
+
+/// One at most.
+fn source(raw: &RawSource, layers: &mut Layers<'_>) -> Option<SourceConfig> {
+    let RawSource { kubernetes, manifests } = raw;
+    let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+    let (kubeconfig, server) = (given(&kubernetes.kubeconfig), given(&kubernetes.server));
+    let kubernetes = (kubeconfig.is_some() || server.is_some())
+        .then(|| KubernetesConfig { kubeconfig: kubeconfig.map(Into::into), server });
+    let manifests = given(&manifests.path)
+        .map(|path| ManifestsConfig { path: path.into(), poll: unless_zero(manifests.poll.0) });
+    match (kubernetes, manifests) {
+        (Some(kubernetes), Some(_)) => {
+            let path = match kubernetes.kubeconfig {
+                Some(_) => "source.kubernetes.kubeconfig",
+                None => "source.kubernetes.server",
+            };
+            layers.complain(path, "source.manifests.path is given as well; name one source".into());
+            None
+        }
+        (Some(kubernetes), None) => Some(SourceConfig::Kubernetes(kubernetes)),
+        (None, manifests) => manifests.map(SourceConfig::Manifests),
+    }
 }
 
 fn detect_local(raw: &RawConfig, layers: &mut Layers<'_>) -> DetectLocal {

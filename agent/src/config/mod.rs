@@ -45,8 +45,8 @@ pub struct Config {
     pub mode: String,
     /// This node's name, if it is not the host's.
     pub hostname_override: Option<NodeName>,
-    /// The folder of manifests; `None` when no source was named.
-    pub manifests: Option<ManifestsConfig>,
+    /// Where objects come from; `None` when nothing was said.
+    pub source: Option<SourceConfig>,
     /// How local traffic is recognised.
     pub detect_local: DetectLocal,
     /// Addresses that node ports answer on.
@@ -62,6 +62,24 @@ pub struct Config {
     /// Serve external IPs (gate `AllowServiceExternalIPs`, core spec 7.9).
     pub external_ips: bool,
     listing: Vec<(String, Effective)>,
+}
+
+/// A source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceConfig {
+    /// The Kubernetes API.
+    Kubernetes(KubernetesConfig),
+    /// A folder of manifests.
+    Manifests(ManifestsConfig),
+}
+
+/// The Kubernetes source: at least one of both is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubernetesConfig {
+    /// The kubeconfig; relative to where the program was started.
+    pub kubeconfig: Option<PathBuf>,
+    /// Address of the API server, in place of the kubeconfig's.
+    pub server: Option<String>,
 }
 
 /// The manifests source.

@@ -28,7 +28,14 @@ pub(super) struct RawConfig {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct RawSource {
+    pub(super) kubernetes: RawKubernetes,
     pub(super) manifests: RawManifests,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct RawKubernetes {
+    pub(super) kubeconfig: String,
+    pub(super) server: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]

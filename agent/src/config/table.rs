@@ -7,6 +7,7 @@ use proxier_core::ip::{parse_cidr, parse_ip};
 use serde_json::Value;
 
 use super::duration::Written;
+use crate::source::kubernetes::check_server;
 use crate::telemetry::{LogFormat, parse_filter};
 
 /// `apiVersion` of the file.
@@ -21,6 +22,8 @@ pub(super) const PRIMARY: &str = "primary";
 pub(super) enum Takes {
     /// Any text.
     Text,
+    /// The address of an API server.
+    Server,
     /// True or false.
     Bool,
     /// A duration.
@@ -79,6 +82,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     row("kind", Takes::OneOf(&[KIND]), Default::Text(KIND)),
     row("mode", Takes::Backend, Default::FirstBackend),
     row("hostnameOverride", Takes::Text, Default::Text("")),
+    row("source.kubernetes.kubeconfig", Takes::Text, Default::Text("")),
+    row("source.kubernetes.server", Takes::Server, Default::Text("")),
     row("source.manifests.path", Takes::Text, Default::Text("")),
     row("source.manifests.poll", Takes::Duration, Default::Text("30s")),
     row("clusterCIDR", Takes::CommaCidrs, Default::Text("")),
@@ -131,7 +136,12 @@ pub(super) fn check(takes: Takes, value: &Value, backends: &[&str]) -> Vec<Compl
             PRIMARY => Some("primary stands alone: [primary]".into()),
             _ => cidr(t).err(),
         }),
-        Takes::Text | Takes::CommaCidrs | Takes::OneOf(_) | Takes::Backend | Takes::LogFilter => {
+        Takes::Text
+        | Takes::Server
+        | Takes::CommaCidrs
+        | Takes::OneOf(_)
+        | Takes::Backend
+        | Takes::LogFilter => {
             let Some(text) = value.as_str() else { return here(expected("a text", value)) };
             check_text(takes, text, backends).map(here).unwrap_or_default()
         }
@@ -140,6 +150,7 @@ pub(super) fn check(takes: Takes, value: &Value, backends: &[&str]) -> Vec<Compl
 
 fn check_text(takes: Takes, text: &str, backends: &[&str]) -> Option<String> {
     match takes {
+        Takes::Server if !text.is_empty() => check_server(text).err(),
         Takes::CommaCidrs => comma_cidrs(text).err(),
         Takes::OneOf(names) => one_of(text, names),
         Takes::Backend => one_of(text, backends),

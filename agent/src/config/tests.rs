@@ -36,7 +36,7 @@ fn flag(path: &'static str, name: &'static str, value: &str) -> FlagValue {
 fn defaults() {
     let config = Draft::parse(None, &[], BACKENDS).finish().expect("no file is fine");
     assert_eq!(config.mode, "nftables");
-    assert_eq!(config.manifests, None);
+    assert_eq!(config.source, None);
     assert_eq!(config.hostname_override, None);
     assert_eq!(config.node_name(" Host-A ").expect("named").as_str(), "host-a");
     assert_eq!(config.node_name(" "), None);
@@ -72,7 +72,8 @@ nftables:
 ",
     );
     assert_eq!(config.node_name("ignored").expect("named").as_str(), "node-a");
-    assert_eq!(config.manifests, Some(ManifestsConfig { path: "m".into(), poll: None }));
+    let manifests = ManifestsConfig { path: "m".into(), poll: None };
+    assert_eq!(config.source, Some(SourceConfig::Manifests(manifests)));
     let nets = |list: &[&str]| list.iter().map(|t| t.parse().expect("range")).collect::<Vec<IpNet>>();
     assert_eq!(config.detect_local, DetectLocal::ClusterCidr(nets(&["10.244.0.0/16", "fd00:10::/56"])));
     assert_eq!(config.logging, Logging { format: LogFormat::Json, level: "info,agent=debug".into() });
@@ -237,6 +238,44 @@ fn cluster_cidr_is_one_of_each_family() {
         DetectLocal::NodeCidr
     );
     assert_eq!(faults("clusterCIDR: '10.0.0.0/8, fd00::/8'\n").len(), 1, "no spaces");
+}
+
+#[test]
+fn the_api_is_a_source_by_its_file_its_address_or_both() {
+    let source = |body: &str| match good(body).source {
+        Some(SourceConfig::Kubernetes(k)) => (k.kubeconfig, k.server),
+        other => panic!("{other:?}"),
+    };
+    let (file, server) = (Some(PathBuf::from("/k")), Some("https://10.0.0.1:6443".to_owned()));
+    assert_eq!(source("source: {kubernetes: {kubeconfig: /k}}\n"), (file.clone(), None));
+    assert_eq!(source("source: {kubernetes: {server: 'https://10.0.0.1:6443'}}\n"), (None, server.clone()));
+    assert_eq!(
+        source("source: {kubernetes: {kubeconfig: /k, server: 'https://10.0.0.1:6443'}}\n"),
+        (file, server)
+    );
+    assert_eq!(good("source: {kubernetes: {}}\n").source, None);
+}
+
+#[test]
+fn there_is_one_source() {
+    assert_eq!(
+        faults("source: {kubernetes: {kubeconfig: /k}, manifests: {path: m}}\n"),
+        [
+            "config.yaml: source.kubernetes.kubeconfig: source.manifests.path is given as well; name one source"
+        ]
+    );
+    let flags = [flag("source.manifests.path", "--manifests", "m")];
+    let error = parse("source: {kubernetes: {server: 'http://a'}}\n", &flags).expect_err("two").to_string();
+    assert!(error.starts_with("config.yaml: source.kubernetes.server: source.manifests.path"), "{error}");
+}
+
+#[test]
+fn an_address_is_a_url() {
+    for bad in ["10.0.0.1:6443", "ftp://a", "https://", "https://a?b=c", "https://a b"] {
+        let found = faults(&format!("source: {{kubernetes: {{server: '{bad}'}}}}\n"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("config.yaml: source.kubernetes.server: \""), "{found:?}");
+    }
 }
 
 #[test]

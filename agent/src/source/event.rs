@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 /// A kind of object that is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +16,8 @@ pub enum ObjectKind {
     EndpointSlice,
     /// `v1` Node.
     Node,
+    /// `networking.k8s.io/v1` ServiceCIDR.
+    ServiceCidr,
 }
 
 impl fmt::Display for ObjectKind {
@@ -23,6 +26,7 @@ impl fmt::Display for ObjectKind {
             Self::Service => "Service",
             Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
+            Self::ServiceCidr => "ServiceCIDR",
         })
     }
 }
@@ -32,7 +36,7 @@ impl fmt::Display for ObjectKind {
 pub struct ObjectKey {
     /// Kind.
     pub kind: ObjectKind,
-    /// Namespace; empty for a Node.
+    /// Namespace; empty for a Node and a ServiceCIDR.
     pub namespace: Arc<str>,
     /// Name.
     pub name: Arc<str>,
@@ -48,7 +52,7 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// An object as the API has it. Name and, unless it is a Node, namespace are set.
+/// An object as the API has it, perhaps without what nobody reads. Name and, if its kind has one, namespace are set.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     /// A Service.
@@ -57,6 +61,8 @@ pub enum Object {
     EndpointSlice(Box<EndpointSlice>),
     /// A Node.
     Node(Box<Node>),
+    /// A ServiceCIDR.
+    ServiceCidr(Box<ServiceCIDR>),
 }
 
 impl Object {

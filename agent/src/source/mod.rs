@@ -1,4 +1,4 @@
-//! Where Services, EndpointSlices and Nodes come from.
+//! Where Services, EndpointSlices, Nodes and ServiceCIDRs come from.
 //!
 //! A [`Source`] runs on a thread of its own, delivers [`SourceEvent`]s in batches to an [`EventSink`], and ends when its
 //! [`StopSignal`] is raised. It keeps no more than it needs to tell what changed: the objects are handed on and forgotten. A source that
@@ -6,6 +6,7 @@
 
 mod channel;
 mod event;
+pub mod kubernetes;
 pub mod manifests;
 
 use std::io;

@@ -221,3 +221,40 @@ fn synced_is_said_by_the_source() {
     world.apply(vec![SourceEvent::Synced]);
     assert!(world.synced());
 }
+
+#[test]
+fn ranges_of_cluster_ips_are_counted_by_who_names_them() {
+    let configured: IpNet = "10.64.0.0/16".parse().expect("range");
+    let options = TrafficOptions { service_cidrs: vec![configured], ..TrafficOptions::default() };
+    let mut world = World::new(NodeName::new("n1"), options, NodeOverrides::default());
+    world.commit();
+    let cidr = |name: &str, cidrs: &[&str]| {
+        let object = json!({"metadata": {"name": name}, "spec": {"cidrs": cidrs}});
+        SourceEvent::Upsert(Object::ServiceCidr(Box::new(serde_json::from_value(object).expect("a range"))))
+    };
+    let ranges = |world: &mut World, family| {
+        let commit = world.commit();
+        let context = commit.snapshot(family).context();
+        context.service_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    world.apply(vec![
+        cidr("a", &["10.96.0.0/12", "fd00::/112"]),
+        cidr("b", &["10.96.0.0/12", "10.64.0.0/16"]),
+    ]);
+    assert!(world.has_pending(), "a sync is asked for");
+    assert_eq!(ranges(&mut world, IpFamily::Ipv4), ["10.64.0.0/16", "10.96.0.0/12"]);
+    assert_eq!(ranges(&mut world, IpFamily::Ipv6), ["fd00::/112"]);
+    world.apply(vec![delete(ObjectKind::ServiceCidr, "", "a", None)]);
+    assert_eq!(ranges(&mut world, IpFamily::Ipv4), ["10.64.0.0/16", "10.96.0.0/12"], "b names it as well");
+    assert_eq!(ranges(&mut world, IpFamily::Ipv6), [] as [&str; 0]);
+    world.apply(vec![cidr("b", &["10.112.0.0/12"])]);
+    assert_eq!(ranges(&mut world, IpFamily::Ipv4), ["10.64.0.0/16", "10.112.0.0/12"]);
+    let log = logged(|| world.apply(vec![cidr("b", &["10.112.0.0/33"])]));
+    assert!(
+        log[0].starts_with("WARN input problem problem=ServiceCIDR b: spec.cidrs[0]: \"10.112.0.0/33\""),
+        "{log:?}"
+    );
+    world.apply(vec![delete(ObjectKind::ServiceCidr, "", "b", None)]);
+    assert_eq!(ranges(&mut world, IpFamily::Ipv4), ["10.64.0.0/16"], "what was configured stays");
+    assert_eq!(world.problems().count(), 0);
+}

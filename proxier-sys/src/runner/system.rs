@@ -72,6 +72,7 @@ impl Running {
         #[allow(clippy::disallowed_methods, reason = "this is the one place that starts processes")]
         let mut process = Command::new(&command.program);
         process.args(&command.args).env("LC_ALL", "C").process_group(0);
+        process.envs(command.env.iter().map(|(name, value)| (name, value)));
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = process.spawn().map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => RunError::Missing { program: command.program.clone() },
@@ -213,6 +214,13 @@ mod tests {
     #[test]
     fn no_input_is_an_empty_one() {
         assert_eq!(run(&CommandSpec::new("cat", [""; 0])).unwrap(), Output::default());
+    }
+
+    #[test]
+    fn variables_are_given_beside_those_there_are() {
+        let output =
+            run(&sh("printf '%s %s' \"$PROXIER_A\" \"${PATH:+path}\"").env("PROXIER_A", "a b")).unwrap();
+        assert_eq!(output.stdout_text(), "a b path");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher};
 use k8s_openapi::Metadata;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +15,7 @@ use crate::source::{Object, ObjectKey, ObjectKind};
 
 const CORE: &str = "v1";
 const DISCOVERY: &str = "discovery.k8s.io/v1";
+const NETWORKING: &str = "networking.k8s.io/v1";
 
 /// The part of an object that says what it is.
 #[derive(Debug, Deserialize)]
@@ -85,10 +87,12 @@ pub(super) fn classify(
         (CORE, "Service") => key(ObjectKind::Service, head.metadata),
         (DISCOVERY, "EndpointSlice") => key(ObjectKind::EndpointSlice, head.metadata),
         (CORE, "Node") => key(ObjectKind::Node, head.metadata),
+        (NETWORKING, "ServiceCIDR") => key(ObjectKind::ServiceCidr, head.metadata),
         (CORE, "List") => list(None),
         (CORE, "ServiceList") => list(Some(ObjectKind::Service)),
         (DISCOVERY, "EndpointSliceList") => list(Some(ObjectKind::EndpointSlice)),
         (CORE, "NodeList") => list(Some(ObjectKind::Node)),
+        (NETWORKING, "ServiceCIDRList") => list(Some(ObjectKind::ServiceCidr)),
         (other, "EndpointSlice" | "EndpointSliceList") if other.starts_with("discovery.k8s.io/") => {
             let object = key(ObjectKind::EndpointSlice, head.metadata).ok().and_then(|f| match f {
                 Found::Object(key) => Some(key),
@@ -113,7 +117,7 @@ fn key<'a>(kind: ObjectKind, meta: Option<&RawValue>) -> Result<Found<'a>, (Opti
         return Err((None, Fault::field("metadata.name", "missing")));
     };
     let namespace = match kind {
-        ObjectKind::Node => String::new(),
+        ObjectKind::Node | ObjectKind::ServiceCidr => String::new(),
         _ => meta.namespace.filter(|n| !n.is_empty()).unwrap_or_else(|| "default".into()),
     };
     Ok(Found::Object(ObjectKey { kind, namespace: namespace.into(), name: name.into() }))
@@ -128,7 +132,7 @@ pub(super) fn object(key: &ObjectKey, json: &str) -> Result<Object, Fault> {
         let mut object: Box<T> = parse(json)?;
         let meta = object.metadata_mut();
         meta.managed_fields = None;
-        if key.kind != ObjectKind::Node {
+        if !key.namespace.is_empty() {
             meta.namespace = Some(key.namespace.to_string());
         }
         Ok(object)
@@ -137,6 +141,7 @@ pub(super) fn object(key: &ObjectKey, json: &str) -> Result<Object, Fault> {
         ObjectKind::Service => Object::Service(typed::<Service>(key, json)?),
         ObjectKind::EndpointSlice => Object::EndpointSlice(typed::<EndpointSlice>(key, json)?),
         ObjectKind::Node => Object::Node(typed::<Node>(key, json)?),
+        ObjectKind::ServiceCidr => Object::ServiceCidr(typed::<ServiceCIDR>(key, json)?),
     })
 }
 

@@ -94,6 +94,7 @@ fn describe(object: &Object) -> String {
             )
         }
         Object::Node(n) => format!("Node {}", name(n.metadata.name.as_ref())),
+        Object::ServiceCidr(c) => format!("ServiceCIDR {}", name(c.metadata.name.as_ref())),
     }
 }
 
@@ -181,8 +182,12 @@ fn lists_of_one_kind_need_not_say_it_in_each_item() {
         ),
         ("c.json", &list("v1", "NodeList", r#"{"metadata":{"name":"n"}}"#)),
         ("d.json", "{\"apiVersion\":\"v1\",\"kind\":\"List\",\"items\":null}"),
+        ("e.json", &list("networking.k8s.io/v1", "ServiceCIDRList", r#"{"metadata":{"name":"c"}}"#)),
     ]);
-    assert_eq!(bench.look(), ["+ Service default/s 1", "+ EndpointSlice default/e 0", "+ Node n", "synced"]);
+    assert_eq!(
+        bench.look(),
+        ["+ Service default/s 1", "+ EndpointSlice default/e 0", "+ Node n", "+ ServiceCIDR c", "synced"]
+    );
 }
 
 #[test]
