@@ -7,7 +7,7 @@
 //!                            |  remembers: mirror
 //! ```
 //!
-//! Everything runs on the source's own thread. [`course`] holds the rules, what to ask next and when, and does nothing; [`reflect`]
+//! Everything runs on the source's own thread. `course` holds the rules, what to ask next and when, and does nothing; `reflect`
 //! does it and knows no rule. Objects are handed on as they come: of each only its version is kept, so that after a new list what
 //! is gone can be deleted and what is the same is not said again. A slow receiver blocks the thread, and that the connection.
 
