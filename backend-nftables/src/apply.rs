@@ -8,6 +8,7 @@ use proxier_core::ids::ServicePortName;
 use proxier_sys::netlink::{NetfilterSocket, RefusedMessage, errno_name};
 
 use crate::belief::Belief;
+use crate::cold;
 use crate::error::{Error, RefusedOp};
 use crate::objects::{Op, Table};
 use crate::plan::Plan;
@@ -23,13 +24,22 @@ const LATER: Duration = Duration::from_secs(1);
 /// What the kernel refused; then nothing of the plan is in force.
 pub fn apply(socket: &mut NetfilterSocket, plan: Plan) -> Result<(Belief, ApplyReport), Error> {
     let mut report = ApplyReport { operations: plan.ops.len(), ..ApplyReport::default() };
-    if !plan.ops.is_empty() {
-        let encoded = wire::encode(&plan.table, &plan.ops)?;
-        report.bytes = encoded.batch.byte_len();
-        report.messages = encoded.batch.len();
-        let answer = socket.send_batch(&encoded.batch)?;
-        if !answer.is_committed() {
-            return Err(refusal(&plan, &encoded, &answer.refused));
+    let progress = if plan.cuts.is_empty() { Vec::new() } else { cold::progress(&plan) };
+    let mut before = 0;
+    for (at, ops) in plan.transactions().enumerate() {
+        if !ops.is_empty() {
+            let encoded = wire::encode(&plan.table, ops)?;
+            report.bytes += encoded.batch.byte_len();
+            report.messages += encoded.batch.len();
+            let answer = socket.send_batch(&encoded.batch)?;
+            if !answer.is_committed() {
+                return Err(refusal(&plan, before, &encoded, &answer.refused));
+            }
+        }
+        before += ops.len();
+        if let Some(ports) = progress.get(at) {
+            let (transactions, of) = (at + 1, progress.len());
+            tracing::info!(family = %plan.table.family, ports, ports.all = plan.next.len(), transactions, transactions.all = of, "cold start");
         }
     }
     let later = plan.later();
@@ -77,13 +87,13 @@ fn op_of<'a>(ops: &'a [Op], encoded: &Encoded, refused: &RefusedMessage) -> Opti
     encoded.owner.get(refused.index.get()).and_then(|i| ops.get(*i))
 }
 
-/// Names the operations and the service ports that were refused.
-fn refusal(plan: &Plan, encoded: &Encoded, refused: &[RefusedMessage]) -> Error {
+/// Names the operations and the service ports that were refused. `before` operations of the plan were in earlier transactions.
+fn refusal(plan: &Plan, before: usize, encoded: &Encoded, refused: &[RefusedMessage]) -> Error {
     let mut ports: BTreeMap<ServicePortName, String> = BTreeMap::new();
     let mut shared = false;
     let mut first = None;
     for message in refused {
-        let index = encoded.owner.get(message.index.get()).copied();
+        let index = encoded.owner.get(message.index.get()).map(|i| before + i);
         let op = index.and_then(|i| plan.ops.get(i));
         let described = RefusedOp {
             op: op.map_or_else(|| "unknown operation".to_owned(), |op| text::op_text(&plan.table, op)),
@@ -119,5 +129,5 @@ pub fn check(socket: &mut NetfilterSocket, plan: &Plan) -> Result<(), Error> {
     }
     let encoded = wire::encode(&plan.table, &plan.ops)?;
     let answer = socket.check_batch(&encoded.batch)?;
-    if answer.is_committed() { Ok(()) } else { Err(refusal(plan, &encoded, &answer.refused)) }
+    if answer.is_committed() { Ok(()) } else { Err(refusal(plan, 0, &encoded, &answer.refused)) }
 }

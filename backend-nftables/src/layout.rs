@@ -263,7 +263,12 @@ pub fn chains(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         ],
         comment: Some("health check node ports".into()),
     };
-    let with = |first: [Option<Rule>; 2], rest: &[Rule]| -> Vec<Rule> {
+    // Its new destination is an endpoint. That this may also be a frontend, as with an endpoint on a host network, is no concern of the checks.
+    let translated = Rule {
+        stmts: vec![Stmt::CtStatusDnat, Stmt::Verdict(Verdict::Accept)],
+        comment: Some("translated already".into()),
+    };
+    let with = |first: [Option<Rule>; 3], rest: &[Rule]| -> Vec<Rule> {
         first.into_iter().flatten().chain(rest.iter().cloned()).collect()
     };
     let input = [new(NODEPORT_ENDPOINTS_CHECK), new(SERVICE_ENDPOINTS_CHECK)];
@@ -273,9 +278,15 @@ pub fn chains(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
     let mut out = vec![
         (base("filter-prerouting-pre-dnat", filter, Prerouting, -110), vec![new(FIREWALL_CHECK)]),
         (base("filter-output-pre-dnat", filter, Output, -110), vec![new(FIREWALL_CHECK)]),
-        (base("filter-input", filter, Input, 0), with([invalid.clone(), Some(health)], &input)),
-        (base("filter-forward", filter, Forward, 0), with([invalid, None], &beyond)),
-        (base("filter-output", filter, Output, 0), beyond.to_vec()),
+        (
+            base("filter-input", filter, Input, 0),
+            with([invalid.clone(), Some(translated.clone()), Some(health)], &input),
+        ),
+        (
+            base("filter-forward", filter, Forward, 0),
+            with([invalid, Some(translated.clone()), None], &beyond),
+        ),
+        (base("filter-output", filter, Output, 0), with([None, Some(translated), None], &beyond)),
         (base("nat-prerouting", nat, Prerouting, -100), vec![rule([jump(SERVICES)])]),
         (base("nat-output", nat, Output, -100), vec![rule([jump(SERVICES)])]),
         (base("nat-postrouting", nat, Postrouting, 100), vec![rule([jump(MASQUERADING)])]),

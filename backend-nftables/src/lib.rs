@@ -8,6 +8,7 @@
 
 pub mod apply;
 pub mod belief;
+pub mod cold;
 pub mod container;
 pub mod diff;
 pub mod error;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proxier_core::backend::{Plan as CorePlan, PlanEntry, Unsupported};
+use proxier_core::ids::ServiceName;
 use proxier_core::snapshot::ServicePort;
 
 use crate::belief::Belief;
@@ -14,12 +15,16 @@ use crate::text;
 pub struct Plan {
     pub(crate) table: Table,
     pub(crate) full: bool,
-    /// One transaction.
+    /// One transaction, unless there are cuts.
     pub(crate) ops: Vec<Op>,
     /// For whom each operation is; as long as `ops`.
     pub(crate) owners: Vec<Option<Arc<ServicePort>>>,
     /// Chains to delete afterwards, in a transaction of its own that may fail.
     pub(crate) later: Vec<Name>,
+    /// Where one transaction ends and the next begins, ascending; none for a single one.
+    pub(crate) cuts: Vec<usize>,
+    /// Services that the node needs first.
+    pub(crate) first: Arc<[ServiceName]>,
     /// What the kernel holds once `ops` are in.
     pub(crate) next: Belief,
 }
@@ -29,6 +34,13 @@ impl Plan {
     #[must_use]
     pub fn ops(&self) -> &[Op] {
         &self.ops
+    }
+
+    /// The operations by transaction.
+    pub fn transactions(&self) -> impl Iterator<Item = &[Op]> {
+        let starts = std::iter::once(0).chain(self.cuts.iter().copied());
+        let ends = self.cuts.iter().copied().chain([self.ops.len()]);
+        starts.zip(ends).filter_map(|(start, end)| self.ops.get(start..end))
     }
 
     /// The table they are for.

@@ -48,7 +48,8 @@ fn partial(
     let Builder { steps, next, .. } = builder;
     let (ops, owners) = steps.in_order();
     let later = next.doomed.iter().cloned().collect();
-    Some(Plan { table: table.clone(), full: false, ops, owners, later, next })
+    let first = Arc::clone(&input.snapshot.context().first_services);
+    Some(Plan { table: table.clone(), full: false, ops, owners, later, cuts: Vec::new(), first, next })
 }
 
 /// Replaces the whole table in one transaction.
@@ -66,7 +67,8 @@ fn full(table: &Table, options: &Options, input: RenderInput<'_, Belief>, env: E
     let (rest, rest_owners) = steps.in_order();
     ops.extend(rest);
     owners.extend(rest_owners);
-    Plan { table: table.clone(), full: true, ops, owners, later: Vec::new(), next }
+    let first = Arc::clone(&input.snapshot.context().first_services);
+    Plan { table: table.clone(), full: true, ops, owners, later: Vec::new(), cuts: Vec::new(), first, next }
 }
 
 /// The operations of a transaction, by the phase they belong to: what is named must exist before it is named, and must not be named
@@ -80,7 +82,6 @@ pub(crate) struct Steps {
     pub(crate) rules: Vec<(Op, Owner)>,
     pub(crate) removals: Vec<(Op, Owner)>,
     pub(crate) additions: Vec<(Op, Owner)>,
-    pub(crate) retired: Vec<(Op, Owner)>,
     pub(crate) dropped_sets: Vec<(Op, Owner)>,
 }
 
@@ -94,7 +95,6 @@ impl Steps {
             self.rules,
             self.removals,
             self.additions,
-            self.retired,
             self.dropped_sets,
         ];
         phases.into_iter().flatten().unzip()
@@ -181,10 +181,10 @@ impl<'a> Builder<'a> {
         self.steps.chains.push((Op::AddChain(layout::regular(name)), owner.clone()));
     }
 
-    /// Empties a chain; it is deleted after the transaction.
+    /// Empties a chain, before the sets that it names may go; it is deleted after the transaction.
     fn retire(&mut self, name: &Name, owner: &Owner) {
         self.next.doomed.insert(Arc::clone(name));
-        self.steps.retired.push((Op::FlushChain(Arc::clone(name)), owner.clone()));
+        self.steps.flushes.push((Op::FlushChain(Arc::clone(name)), owner.clone()));
     }
 
     fn elements(

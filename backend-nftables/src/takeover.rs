@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::belief::Belief;
+use crate::cold;
 use crate::container::{Container, Sizes};
 use crate::fragment::{Programmed, assign};
 use crate::objects::{Element, Key, Name, Observed, ObservedElement, ObservedRule, Op, Value};
@@ -19,7 +20,10 @@ use proxier_core::snapshot::{Frontend, FrontendKey};
 /// The differences; `None` if the plan must be applied as it is.
 #[must_use]
 pub fn take_over(options: &Options, plan: &Plan, observed: &Observed) -> Option<Plan> {
-    if !plan.full || !observed.exists {
+    if !observed.exists {
+        return cold::in_order(plan);
+    }
+    if !plan.full {
         return None;
     }
     let mut next = plan.next.clone();
@@ -31,7 +35,8 @@ pub fn take_over(options: &Options, plan: &Plan, observed: &Observed) -> Option<
     chains(&expected, observed, &mut steps, &mut next)?;
     let (ops, owners) = steps.in_order();
     let later = next.doomed.iter().cloned().collect();
-    Some(Plan { table: plan.table.clone(), full: false, ops, owners, later, next })
+    let first = Arc::clone(&plan.first);
+    Some(Plan { table: plan.table.clone(), full: false, ops, owners, later, cuts: Vec::new(), first, next })
 }
 
 /// Endpoints by frontend, in the order of their indices.
@@ -173,7 +178,7 @@ fn chains(expected: &Observed, observed: &Observed, steps: &mut Steps, next: &mu
     for name in &extra {
         let (_, rules) = observed.chains.get(name)?;
         if !rules.is_empty() {
-            steps.retired.push((Op::FlushChain(Arc::clone(name)), None));
+            steps.flushes.push((Op::FlushChain(Arc::clone(name)), None));
         }
     }
     next.doomed = extra;

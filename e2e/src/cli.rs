@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 use crate::scenario::{Experiment, VARIANTS, Variant};
 
@@ -13,17 +13,28 @@ use crate::scenario::{Experiment, VARIANTS, Variant};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "proxier-lab", version)]
 pub struct Arguments {
+    /// What to run [default: the experiments]
+    #[command(subcommand)]
+    pub task: Option<Task>,
+
     /// The agent binary [default: `proxier` beside this program]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH")]
     pub proxier: Option<PathBuf>,
 
-    /// Run only this experiment, or only one variant of it; may be repeated
-    #[arg(long, value_name = "A|maps|A/maps")]
+    /// Run only this, or only one variant of it; may be repeated
+    #[arg(long, global = true, value_name = "A|maps|A/maps")]
     pub only: Vec<String>,
 
     /// How the lab starts itself in namespaces of its own.
     #[arg(long, hide = true, value_name = "NAMESPACES")]
     pub inside: Option<String>,
+}
+
+/// What there is to run besides the experiments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub enum Task {
+    /// Every Service kind, policy, caller, protocol and family against the oracle; `--only` takes variant, setting, group or scenario
+    Matrix,
 }
 
 /// The pairs of experiment and variant to run.

@@ -8,7 +8,8 @@ use anyhow::{Context, bail};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 
-use crate::cli::{Arguments, matrix};
+use crate::cli::{Arguments, Task, matrix};
+use crate::matrix::{self as rows, Selection};
 use crate::report::{self, Line};
 use crate::scenario::experiments;
 use crate::{experiment, isolate, process};
@@ -26,7 +27,11 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
 
 /// Checks what can be checked before anything is made, then starts the inner half.
 fn outside(arguments: &Arguments) -> anyhow::Result<u8> {
-    if let Err(unknown) = matrix(&experiments(), &arguments.only) {
+    let selected = match arguments.task {
+        None => matrix(&experiments(), &arguments.only).map(drop),
+        Some(Task::Matrix) => Selection::parse(&arguments.only).map(drop),
+    };
+    if let Err(unknown) = selected {
         Arguments::command().error(ErrorKind::InvalidValue, unknown).exit();
     }
     let program = match &arguments.proxier {
@@ -43,6 +48,9 @@ fn outside(arguments: &Arguments) -> anyhow::Result<u8> {
     for selector in &arguments.only {
         inner.extend(["--only".into(), selector.into()]);
     }
+    if arguments.task == Some(Task::Matrix) {
+        inner.push("matrix".into());
+    }
     isolate::supervise(&inner)
 }
 
@@ -51,6 +59,11 @@ fn inside(arguments: &Arguments, outside: &str) -> anyhow::Result<u8> {
     let program: PathBuf = arguments.proxier.clone().context("the inner half needs --proxier")?;
     if !program.is_file() {
         bail!("{} is hidden by the lab's private /run: use an agent outside of /run", program.display());
+    }
+    if arguments.task == Some(Task::Matrix) {
+        let report = rows::run(&Selection::parse(&arguments.only)?, &program, &work)?;
+        writeln!(std::io::stdout().lock(), "{}", report.text).context("writing the report")?;
+        return Ok(u8::from(!report.passed));
     }
     let (mut lines, mut listings, mut logs) = (Vec::<Line>::new(), String::new(), String::new());
     let experiments = experiments();

@@ -3,7 +3,7 @@
 //! [`isolate`] puts the lab into namespaces of its own, so that nothing is seen or left outside; [`topology`] describes a
 //! cluster as data and renders it to `ip` commands; [`world`] builds it; [`traffic`] opens connections and tells which
 //! source address the endpoint saw; [`agent`] runs one agent per node; [`scenario`] lists the experiments as data;
-//! [`experiment`] runs them; [`report`] prints what came out.
+//! [`experiment`] runs them; [`report`] prints what came out. [`matrix`] runs many more against the core's oracle.
 //!
 //! It drives the agent only by its command line, its manifests folder and the kernel state it leaves, and depends on no
 //! backend crate. It is not a benchmark: it checks what happens to packets, not how fast.
@@ -15,6 +15,7 @@ pub mod isolate;
 pub mod lab;
 pub mod listing;
 pub mod manifests;
+pub mod matrix;
 pub mod process;
 pub mod report;
 pub mod scenario;

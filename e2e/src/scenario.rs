@@ -42,12 +42,7 @@ nftables:
 /// Every way the experiments are run.
 pub const VARIANTS: [Variant; 2] = [
     Variant { name: "maps", backend: "nftables", config: None, layout: Layout::Maps },
-    Variant {
-        name: "chains",
-        backend: "nftables",
-        config: Some(CHAINS),
-        layout: Layout::Chains,
-    },
+    Variant { name: "chains", backend: "nftables", config: Some(CHAINS), layout: Layout::Chains },
 ];
 
 /// An experiment.

@@ -83,6 +83,8 @@ pub struct Topology {
     pub pods: Vec<Pod>,
     /// Outside clients.
     pub clients: Vec<Client>,
+    /// Further `ip -batch` lines, each with its namespace, run behind those that all of this needs.
+    pub extras: Vec<(&'static str, String)>,
 }
 
 /// Settings under `/proc/sys` and commands for `ip -batch`, for one namespace.
@@ -97,8 +99,11 @@ pub struct Setup {
 }
 
 /// Settings of every namespace: addresses work at once (no duplicate address detection), no filtering by reverse path, no
-/// learned routes.
-const EVERYWHERE: [(&str, &str); 9] = [
+/// learned routes, and no limit on how many refusals a second are told (a kernel tells a peer six at once, then one a second).
+const EVERYWHERE: [(&str, &str); 12] = [
+    ("net/ipv4/icmp_ratemask", "0"),
+    ("net/ipv6/icmp/ratelimit", "0"),
+    ("net/ipv6/icmp/ratemask", "255"),
     ("net/ipv6/conf/all/disable_ipv6", "0"),
     ("net/ipv6/conf/default/disable_ipv6", "0"),
     ("net/ipv6/conf/default/accept_dad", "0"),
@@ -151,6 +156,7 @@ impl Topology {
             ],
             pods,
             clients: vec![Client { name: "client", addresses: on_network(5) }],
+            extras: Vec::new(),
         }
     }
 
@@ -194,6 +200,10 @@ impl Topology {
             commands: self.member_commands(c.addresses),
         }));
         setups.extend(self.pods.iter().filter_map(|p| Some(pod_setup(p, self.node(p.node)?))));
+        for setup in &mut setups {
+            let own = self.extras.iter().filter(|(namespace, _)| *namespace == setup.namespace);
+            setup.commands.extend(own.map(|(_, command)| command.clone()));
+        }
         setups
     }
 

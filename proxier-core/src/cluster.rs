@@ -51,6 +51,8 @@ pub struct TrafficOptions {
     pub external_ips: bool,
     /// Obey node hints (gate `PreferSameTrafficDistribution`).
     pub node_hints: bool,
+    /// Services that the node needs before all others: they are written first when the kernel is empty.
+    pub first_services: Arc<[ServiceName]>,
 }
 
 impl Default for TrafficOptions {
@@ -62,6 +64,7 @@ impl Default for TrafficOptions {
             service_cidrs: Vec::new(),
             external_ips: true,
             node_hints: true,
+            first_services: Arc::new([]),
         }
     }
 }
@@ -208,6 +211,7 @@ pub fn resolve(options: &TrafficOptions, node: &NodeFacts, family: IpFamily) -> 
         masquerade_all: options.masquerade_all,
         node_port_addresses: node_ports(&options.node_port_addresses, node, family),
         service_cidrs: options.service_cidrs.iter().filter(|c| of(c, family)).copied().collect(),
+        first_services: Arc::clone(&options.first_services),
     }
 }
 

@@ -36,4 +36,4 @@ pub mod stale;
 pub mod track;
 
 #[cfg(test)]
-mod testing;
+mod tests;

@@ -13,7 +13,9 @@ use imbl::OrdMap;
 use ipnet::IpNet;
 
 use crate::categorize::Categories;
-use crate::ids::{EndpointAddr, Generation, IpFamily, Port, Protocol, ServicePortName, Timestamp};
+use crate::ids::{
+    EndpointAddr, Generation, IpFamily, Port, Protocol, ServiceName, ServicePortName, Timestamp,
+};
 use crate::model::{Endpoint, NodeFacts, TrafficPolicy};
 
 /// How traffic from this node's (or this cluster's) pods is recognised (core spec 9.1).
@@ -49,6 +51,8 @@ pub struct NodeContext {
     pub node_port_addresses: NodePortAddresses,
     /// Known ranges of cluster IPs; traffic to unallocated addresses in them is dropped.
     pub service_cidrs: Vec<IpNet>,
+    /// Services that the node needs before all others, in this order. No decision depends on it, only the order of writing.
+    pub first_services: Arc<[ServiceName]>,
 }
 
 /// What kind of frontend an address and port is.

@@ -1,7 +1,16 @@
-//! Test material that every backend shares: a model of nftables that answers where a packet goes, and more to come.
+//! Test material that every backend shares.
+//!
+//! What it is: random clusters and packets ([`build`]), a corpus of cases with what each must mean ([`corpus`]), models of kernels that answer
+//! where a packet goes ([`nft`], [`walk`]), the suite that a backend calls with its constructor ([`conformance`]), clusters of a given size
+//! for benchmarks ([`scale`]), and, with the feature `apiserver`, a Kubernetes API server.
+//!
+//! What it is not: part of any release; nothing that ships depends on it.
 
 #[cfg(feature = "apiserver")]
 pub mod apiserver;
+pub mod build;
+pub mod conformance;
+pub mod corpus;
 pub mod nft;
 pub mod scale;
 pub mod walk;

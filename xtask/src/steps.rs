@@ -16,6 +16,9 @@ pub(crate) struct Step {
     run: fn() -> anyhow::Result<Tally>,
 }
 
+/// Parts of the test material that only some of the workspace asks for.
+const FEATURES: [&str; 2] = ["--features", "proxier-testkit/testapi"];
+
 const FMT: Step = Step { name: "fmt", run: || cargo(&["fmt", "--all", "--check"]) };
 const CLIPPY: Step = Step { name: "clippy", run: clippy };
 const DOC: Step = Step { name: "doc", run: doc };
@@ -29,8 +32,14 @@ pub(crate) const TEST: &[Step] = &[
     FMT,
     CLIPPY,
     DOC,
-    Step { name: "tests", run: || counted(&["test", "--workspace", "--tests", "--no-fail-fast"]) },
-    Step { name: "doctests", run: || counted(&["test", "--workspace", "--doc", "--no-fail-fast"]) },
+    Step {
+        name: "tests",
+        run: || counted(&["test", "--workspace", FEATURES[0], FEATURES[1], "--tests", "--no-fail-fast"]),
+    },
+    Step {
+        name: "doctests",
+        run: || counted(&["test", "--workspace", FEATURES[0], FEATURES[1], "--doc", "--no-fail-fast"]),
+    },
     Step { name: "kernel", run: kernel },
     Step { name: "lab", run: lab },
     Step { name: "deny", run: tasks::deny_if_there },
@@ -115,7 +124,7 @@ fn cargo(arguments: &[&str]) -> anyhow::Result<Tally> {
 
 fn clippy() -> anyhow::Result<Tally> {
     const STRICT: [&str; 3] = ["--", "-D", "warnings"];
-    cargo(&[&["clippy", "--workspace", "--all-targets"], &STRICT[..]].concat())?;
+    cargo(&[&["clippy", "--workspace", "--all-targets"], &FEATURES[..], &STRICT].concat())?;
     // What an embedder that leaves our features out gets: the core without API types, the agent without any backend.
     for package in ["proxier-core", "agent"] {
         let reduced = ["clippy", "--package", package, "--no-default-features"];
@@ -125,7 +134,7 @@ fn clippy() -> anyhow::Result<Tally> {
 }
 
 fn doc() -> anyhow::Result<Tally> {
-    let mut doc = process::cargo(&["doc", "--workspace", "--no-deps"]);
+    let mut doc = process::cargo(&["doc", "--workspace", "--no-deps", FEATURES[0], FEATURES[1]]);
     process::run(doc.env("RUSTDOCFLAGS", "-D warnings"))?;
     Ok(Tally::ONE)
 }
@@ -145,7 +154,7 @@ fn something(tally: Tally) -> anyhow::Result<Tally> {
 /// Runs every test that plain `cargo test` ignores, in namespaces of their own; fewer than the sources hold is a failure.
 fn kernel() -> anyhow::Result<Tally> {
     tasks::build_lab(false)?;
-    let tests = ["test", "--workspace", "--tests", "--no-fail-fast"];
+    let tests = ["test", "--workspace", FEATURES[0], FEATURES[1], "--tests", "--no-fail-fast"];
     // Built first and outside: there is no network inside.
     cargo(&[&tests[..], &["--no-run"]].concat())?;
     let mut inside =

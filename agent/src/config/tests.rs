@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use proxier_core::cluster::{DetectLocal, NodePortSelector, TrafficOptions};
+use proxier_core::ids::ServiceName;
 use proxier_core::model::NodeFacts;
 
 use super::*;
@@ -48,8 +49,12 @@ fn defaults() {
             verify: Some(Duration::from_secs(60))
         }
     );
-    let expected =
-        TrafficOptions { node_port_addresses: NodePortSelector::Primary, ..TrafficOptions::default() };
+    let first = [("default", "kubernetes"), ("kube-system", "kube-dns")];
+    let expected = TrafficOptions {
+        node_port_addresses: NodePortSelector::Primary,
+        first_services: first.map(|(namespace, name)| ServiceName::new(namespace, name)).into(),
+        ..TrafficOptions::default()
+    };
     assert_eq!(config.traffic_options(), expected);
 }
 

@@ -368,6 +368,63 @@ fn a_restart_writes_only_differences_and_keeps_the_affinity_of_clients() {
 
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn row_68_a_cold_start_writes_what_is_needed_first_and_the_rest_in_bounded_transactions() {
+    for layout in [Layout::Maps, Layout::Chains] {
+        netns_test();
+        let mut b = Bench::new(layout);
+        let first = [scale::service(1_234).name, scale::service(77).name];
+        let traffic = TrafficOptions { first_services: first.clone().into(), ..TrafficOptions::default() };
+        b.cluster.set_options(traffic);
+        for number in 0..1_500 {
+            b.put(number, 2, |s| {
+                if number % 100 == 5 {
+                    s.affinity = Some(Duration::from_secs(60));
+                }
+            });
+        }
+        let snapshot = b.snapshot();
+        let mut backend = Nftables::new(IpFamily::Ipv4, Options { layout, ..Options::default() });
+        let changes = proxier_core::changes::ChangeSet::between(None, &snapshot);
+        let set_aside = Default::default();
+        let full = backend.render(RenderInput {
+            snapshot: &snapshot,
+            changes: &changes,
+            belief: None,
+            set_aside: &set_aside,
+        });
+        let cold = backend.take_over(&full).unwrap().expect("nothing is there");
+        let sizes: Vec<usize> = cold.transactions().map(<[Op]>::len).collect();
+        assert_eq!(sizes.iter().sum::<usize>(), full.ops.len());
+        assert!(sizes.len() > 2 && sizes.iter().all(|s| *s < 2_100), "{sizes:?}");
+        let progress = crate::cold::progress(&cold);
+        assert_eq!((progress[0], progress.last().copied()), (2, Some(1_500)), "{progress:?}");
+        let urgent: Vec<_> = cold.owners[..cold.cuts[0]].iter().flatten().map(|p| &p.name.service).collect();
+        assert!(urgent.iter().all(|s| first.contains(s)) && *urgent[0] == first[0]);
+
+        let report = b.driver.sync(&snapshot, SyncKind::Partial).unwrap();
+        assert_eq!((report.attempts, report.kind), (1, SyncKind::Full));
+        b.in_order("a cold start");
+    }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn a_cold_start_that_is_refused_midway_ends_whole() {
+    netns_test();
+    let mut b = sabotaged(vec![scale_name(999)], Arc::default());
+    for number in 0..1_000 {
+        b.put(number, 2, |_| {});
+    }
+    let report = b.sync();
+    assert_eq!(report.refused.len(), 1);
+    assert_eq!(b.driver.set_aside().len(), 1);
+    assert_eq!(b.driver.belief().unwrap().len(), 999);
+    let drift = b.driver.verification().unwrap().run().unwrap();
+    assert!(drift.is_empty(), "{:#?}", drift.items);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn what_cannot_be_changed_in_place_is_replaced() {
     for damage in [
         "add element ip kube-proxy service-ips { 10.0.0.1 . icmp . 1 : drop }",
@@ -464,6 +521,9 @@ impl Backend for Saboteur {
     }
     fn render(&self, input: RenderInput<'_, Belief>) -> Plan {
         self.inner.render(input)
+    }
+    fn take_over(&mut self, plan: &Plan) -> Result<Option<Plan>, Error> {
+        self.inner.take_over(plan)
     }
     fn check(&mut self, plan: &Plan) -> Result<(), Error> {
         self.inner.check(plan)

@@ -4,7 +4,11 @@
 //! the time from start to programmed, of the process's CPU time until then and of its peak memory, all as the system accounts them, and
 //! the time from an edited file to the kernel.
 
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a benchmark that starts the agent itself")]
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a benchmark that starts the agent itself"
+)]
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -139,7 +143,11 @@ fn one_run(program: &Path, services: u32, endpoints: u32) -> anyhow::Result<Run>
     let mut edits = Vec::new();
     for edit in 1..=EDITS {
         let begun = Instant::now();
-        write_list(folder.path(), "edited.json", &[scale::slice_json(services - 1, endpoints, edit % 2 + 1)])?;
+        write_list(
+            folder.path(),
+            "edited.json",
+            &[scale::slice_json(services - 1, endpoints, edit % 2 + 1)],
+        )?;
         agent.synced()?;
         edits.push(begun.elapsed());
     }
@@ -165,7 +173,9 @@ fn main() -> anyhow::Result<()> {
         scales = vec!["1000x5".to_owned(), "10000x5".to_owned()];
     }
     println!("# proxier run: from a folder of JSON manifests to the kernel, nftables, layout maps\n");
-    println!("| services x endpoints | runs | start to programmed, s | CPU, s | peak RSS, MiB | edited file to kernel, ms |");
+    println!(
+        "| services x endpoints | runs | start to programmed, s | CPU, s | peak RSS, MiB | edited file to kernel, ms |"
+    );
     println!("|---|---|---|---|---|---|");
     for text in scales {
         let (services, endpoints) = text.split_once('x').context("a size is SERVICESxENDPOINTS")?;

@@ -1,7 +1,7 @@
 //! Servers inside a namespace that answer with `server-name client-ip client-port`.
 
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -21,6 +21,8 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// UDP: one answer per datagram.
     Udp(SocketAddr),
+    /// TCP: one answer per line, for as long as the client stays.
+    Lasting(SocketAddr),
 }
 
 /// A server with a thread per socket; ends when dropped.
@@ -46,6 +48,11 @@ impl Server {
                     let listener = netns.run(|| TcpListener::bind(address))??;
                     setsockopt(&listener, sockopt::ReceiveTimeout, &time_value(TICK))?;
                     std::thread::spawn(move || serve_tcp(&listener, &name, &stop))
+                }
+                Listen::Lasting(address) => {
+                    let listener = netns.run(|| TcpListener::bind(address))??;
+                    setsockopt(&listener, sockopt::ReceiveTimeout, &time_value(TICK))?;
+                    std::thread::spawn(move || serve_lasting(&listener, &name, &stop))
                 }
                 Listen::Udp(address) => {
                     let socket = netns.run(|| UdpSocket::bind(address))??;
@@ -78,6 +85,38 @@ fn serve_tcp(listener: &TcpListener, name: &str, stop: &AtomicBool) {
         // An error is the end of a tick or a connection that broke; either way the client tells what it saw.
         if let Ok((mut stream, client)) = listener.accept() {
             let _ = stream.write_all(answer(name, client).as_bytes());
+        }
+    }
+}
+
+fn serve_lasting(listener: &TcpListener, name: &str, stop: &AtomicBool) {
+    std::thread::scope(|scope| {
+        while !stop.load(Ordering::Relaxed) {
+            if let Ok((stream, client)) = listener.accept() {
+                scope.spawn(move || serve_lines(&stream, client, name, stop));
+            }
+        }
+    });
+}
+
+/// Answers lines until the client leaves or the server ends; the client tells what it saw of either.
+fn serve_lines(stream: &TcpStream, client: SocketAddr, name: &str, stop: &AtomicBool) {
+    if stream.set_read_timeout(Some(TICK)).is_err() {
+        return;
+    }
+    let (mut reader, mut writer) = (BufReader::new(stream), stream);
+    let mut line = String::new();
+    while !stop.load(Ordering::Relaxed) {
+        match reader.read_line(&mut line) {
+            Ok(0) => return,
+            Ok(_) => {
+                line.clear();
+                if writer.write_all(answer(name, client).as_bytes()).is_err() {
+                    return;
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return,
         }
     }
 }

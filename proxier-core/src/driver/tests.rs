@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::{ApplyReport, Atomicity, CleanupReport, PlanEntry};
 use crate::cluster::{Cluster, TrafficOptions};
 use crate::ids::{NodeName, Protocol, ServicePortName};
-use crate::testing::{port_name, service, slice};
+use crate::tests::{port_name, service, slice};
 
 /// A kernel that holds a text for each service port, refuses some, and can be told to fail.
 #[derive(Default)]
@@ -297,7 +297,7 @@ fn a_full_sync_writes_only_what_differs_where_the_backend_can() {
     let old = std::mem::take(&mut b.driver.backend.kernel);
     b.driver = Driver::new(Fake { kernel: old, takes_over: true, ..Fake::default() });
     b.endpoint("ns/b", "10.1.0.2");
-    b.cluster.remove_service(&crate::testing::name("ns/c"));
+    b.cluster.remove_service(&crate::tests::name("ns/c"));
     let report = b.sync().unwrap();
     assert_eq!((report.kind, report.operations), (SyncKind::Full, 2));
     assert_eq!((b.kernel("ns/b"), b.kernel("ns/c")), (Some("10.1.0.2:8080"), None));

@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::{Cluster, NodePortSelector, TrafficOptions};
 use crate::ids::{IpFamily, NodeName};
 use crate::model::{EndpointSlice, NodeFacts, Service};
-use crate::testing::{ip, name, port, service, service_port, slice};
+use crate::tests::{ip, name, port, service, service_port, slice};
 
 const NODE: &str = "172.30.0.3";
 

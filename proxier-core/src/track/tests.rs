@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, TrafficOptions};
 use crate::ids::{IpFamily, NodeName, Protocol, Timestamp};
 use crate::model::{NodeFacts, Service, SlicePort, TrafficPolicy};
 use crate::snapshot::{ServicePort, Snapshot};
-use crate::testing::{ip, name, port, port_name, service, service_port, slice};
+use crate::tests::{ip, name, port, port_name, service, service_port, slice};
 
 const V4: IpFamily = IpFamily::Ipv4;
 

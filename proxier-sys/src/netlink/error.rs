@@ -165,7 +165,10 @@ mod tests {
         let error = NetlinkError::BatchRefused { errno: 22, message: Some("bad hook".into()) };
         assert_eq!(error.to_string(), "the kernel refused the whole batch: EINVAL: bad hook");
         let error = NetlinkError::BatchRefused { errno: 1, message: None };
-        assert!(error.to_string().ends_with(": EPERM; CAP_NET_ADMIN is needed in this network namespace"), "{error}");
+        assert!(
+            error.to_string().ends_with(": EPERM; CAP_NET_ADMIN is needed in this network namespace"),
+            "{error}"
+        );
         assert_eq!(errno_name(2), "ENOENT");
         assert_eq!(errno_name(600), "errno 600");
     }

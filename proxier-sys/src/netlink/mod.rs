@@ -11,11 +11,11 @@
 mod attr;
 mod batch;
 mod error;
-#[cfg(test)]
-mod tests;
 mod message;
 mod reader;
 mod socket;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 pub use attr::{AttrTooLong, AttrWriter};

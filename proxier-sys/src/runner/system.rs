@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn variables_are_given_beside_those_there_are() {
-        let output = run(&sh("printf '%s %s' \"$PROXIER_A\" \"${PATH:+path}\"").env("PROXIER_A", "a b")).unwrap();
+        let output =
+            run(&sh("printf '%s %s' \"$PROXIER_A\" \"${PATH:+path}\"").env("PROXIER_A", "a b")).unwrap();
         assert_eq!(output.stdout_text(), "a b path");
     }
 

@@ -31,12 +31,14 @@ fn cut(at: Place, then: Then) -> Action {
     Action::Cut { at, then }
 }
 
-/// Everything of a body that comes until it ends, breaks (true) or is silent.
-async fn received(server: &ApiServer, request: &Ask) -> (String, Option<bool>) {
+/// A body of at least `least` bytes, and how it goes on: it ends, breaks (true) or is silent.
+async fn received(server: &ApiServer, request: &Ask, least: usize, silent: bool) -> (String, Option<bool>) {
     let mut body = begin(server.address(), request).await.unwrap().into_body();
     let mut text = String::new();
     loop {
-        match timeout(WHILE, body.frame()).await {
+        // Only where silence is due is a short one taken for it.
+        let patience = if silent && text.len() >= least { WHILE } else { SOON };
+        match timeout(patience, body.frame()).await {
             Ok(Some(Ok(frame))) => text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap()),
             Ok(Some(Err(_))) => return (text, Some(true)),
             Ok(None) => return (text, Some(false)),
@@ -81,8 +83,8 @@ async fn answers_are_late() {
         tokio::pin!(late);
         assert!(timeout(WHILE, &mut late).await.is_err());
         assert_eq!(timeout(SOON, late).await.unwrap().unwrap().status(), 200);
-        server.fault(Fault::any(Action::DelayBody(WHILE * 2)));
-        let response = timeout(WHILE, begin(server.address(), &request)).await.unwrap().unwrap();
+        server.fault(Fault::any(Action::DelayBody(WHILE * 6)));
+        let response = timeout(SOON, begin(server.address(), &request)).await.unwrap().unwrap();
         let body = finish(response);
         tokio::pin!(body);
         assert!(timeout(WHILE, &mut body).await.is_err());
@@ -144,7 +146,7 @@ async fn bodies_are_cut() {
                 (Then::Silence, None),
             ] {
                 server.fault(Fault::on(verb, "nodes", cut(at, then)));
-                let (text, ended) = received(&server, &request).await;
+                let (text, ended) = received(&server, &request, expected.len(), end.is_none()).await;
                 assert_eq!(
                     (text.as_str(), ended),
                     (expected, end),

@@ -1,5 +1,10 @@
 //! The test API server: against recorded answers of a real one, and as the real clients see it.
-#![cfg(feature = "apiserver")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "functions that tests share are no test functions"
+)]
 
 mod client;
 mod faults;

@@ -398,13 +398,14 @@ async fn what_the_api_does_not_take_is_refused() {
     let missing = post(|event| event["action"] = json!("")).await;
     assert_eq!(missing.json()["message"], "Event.events.k8s.io \"e\" is invalid: action: Required value");
     assert_eq!(missing.json()["details"], json!({"name": "e", "group": "events.k8s.io", "kind": "Event"}));
-    let changes: [(u16, fn(&mut Value)); 8] = [
+    type Change = fn(&mut Value);
+    let changes: [(u16, Change); 8] = [
         (422, |event| event["type"] = json!("Bad")),
         (422, |event| event["note"] = json!("x".repeat(1025))),
         (422, |event| event["reportingInstance"] = json!("x".repeat(129))),
         (422, |event| event["regarding"]["namespace"] = json!("")),
         (422, |event| {
-            event["series"] = json!({"count": 1, "lastObservedTime": "2026-11-30T07:00:05.000000Z"})
+            event["series"] = json!({"count": 1, "lastObservedTime": "2026-11-30T07:00:05.000000Z"});
         }),
         (422, |event| event["metadata"] = json!({})),
         (400, |event| event["metadata"]["namespace"] = json!("b")),

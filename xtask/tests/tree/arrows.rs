@@ -37,7 +37,7 @@ impl Room {
             Self::Backend | Self::Testkit => &[Self::Core, Self::Sys],
             Self::Agent => &[Self::Core, Self::Sys, Self::Backend],
             // The agent is driven as a program, so that any agent can be.
-            Self::EndToEnd => &[Self::Sys, Self::Testkit],
+            Self::EndToEnd => &[Self::Core, Self::Sys, Self::Testkit],
         }
     }
 

@@ -1,0 +1,215 @@
+//! Runs rows: the oracle's answer, the kernel's rules and real traffic must be one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use proxier_core::ids::Protocol;
+
+use super::facts::views;
+use super::observe::{has_sockets, observe};
+use super::predict::{Expected, Prediction, World};
+use super::row::{Group, Row};
+use super::rules::Listed;
+use super::setting::{SETTINGS, Setting};
+use super::shape::Shape;
+use super::stage::{Cast, Stage};
+use super::table::{Failure, Line};
+use super::variant::Variant;
+
+/// Rows that run at once. Most of them wait for a refusal or for nothing to come back.
+const AT_ONCE: usize = 256;
+
+/// Runs one variant in one setting; `live` is what comes after the rows, while the agents still run.
+///
+/// # Errors
+/// When the lab itself cannot work.
+pub fn run(
+    stage: &Stage,
+    (variant, setting): (&Variant, &Setting),
+    groups: &[&Group],
+    (program, work): (&Path, &Path),
+    live: impl FnOnce(&Cast<'_>) -> anyhow::Result<Vec<Line>>,
+) -> anyhow::Result<Outcome> {
+    let cast = Cast::new(stage, variant, setting, program, work)?;
+    let shapes: Vec<Shape> = groups.iter().flat_map(|g| g.services.iter().cloned()).collect();
+    let marker = cast.put("matrix", &shapes)?;
+    let objects =
+        [super::facts::nodes_json(stage.world.topology()), stage.objects(&shapes, &marker)].concat();
+    let views = views(stage.world.topology(), &objects, &setting.options()?)?;
+    let world = World { topology: stage.world.topology(), views: &views };
+
+    let mut jobs = Vec::new();
+    for group in groups {
+        for row in group.rows_in(setting) {
+            let shape =
+                group.services.iter().find(|s| s.name == row.service).context("a row without a service")?;
+            let prediction = world.predict(row, shape).with_context(|| format!("{}: {row:?}", group.name))?;
+            jobs.push(Job { group: group.name, row, prediction });
+        }
+    }
+    let bystanders: BTreeSet<_> = jobs.iter().filter_map(|j| j.prediction.bystander).collect();
+    let _bystanders = stage.bystanders(&bystanders)?;
+    cast.start()?;
+    let mut outcome = Outcome::default();
+    if let Err(error) = cast.wait(marker) {
+        let mut line = Line::new(variant.name, setting.name, "agents");
+        line.rows = 1;
+        let title = "the services are in force on every node".to_owned();
+        line.failures.push(Failure { title, details: format!("seen {error:#}") });
+        (outcome.lines, outcome.logs) = (vec![line], cast.logs());
+        return Ok(outcome);
+    }
+    let listed = Listed::read(variant.rules, &views)?;
+    let claims = setting.name == SETTINGS[0].name;
+    let verdicts = run_jobs(stage, &mut jobs, &listed, claims)?;
+    outcome.lines = summarise(variant, setting, &jobs, verdicts);
+    outcome.lines.extend(live(&cast)?);
+    if outcome.lines.iter().any(|l| !l.failures.is_empty()) {
+        outcome.logs = cast.logs();
+    }
+    Ok(outcome)
+}
+
+/// What a variant in a setting brought.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// A line for each group and scenario.
+    pub lines: Vec<Line>,
+    /// The agents' last log lines, when something differed.
+    pub logs: String,
+}
+
+struct Job<'a> {
+    group: &'static str,
+    row: &'a Row,
+    prediction: Prediction,
+}
+
+/// A client of a service with affinity: its address, the service, the port's place.
+type Client = (IpAddr, String, usize);
+
+/// Who is on: one row at a time for a client.
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<Client, Arc<Mutex<()>>>>);
+
+impl Clients {
+    fn of(&self, client: Client) -> Arc<Mutex<()>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(client).or_default())
+    }
+}
+
+/// What is wrong with a row; nothing when all agree.
+type Verdict = Option<String>;
+
+fn run_jobs(
+    stage: &Stage,
+    jobs: &mut [Job<'_>],
+    listed: &Listed<'_>,
+    claims: bool,
+) -> anyhow::Result<Vec<(Verdict, Duration)>> {
+    // Those that wait come first.
+    jobs.sort_by_key(|j| {
+        let waits = |what| j.prediction.expected.contains(&what);
+        (!waits(Expected::Refused), !waits(Expected::Silence))
+    });
+    let jobs: &[Job<'_>] = jobs;
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(BTreeMap::new());
+    let clients = Clients::default();
+    let worker = || -> anyhow::Result<()> {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(at) else { return Ok(()) };
+            let begun = Instant::now();
+            let verdict = judge(stage, job, listed, claims, &clients)?;
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.insert(at, (verdict, begun.elapsed()));
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
+        for thread in threads {
+            thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+}
+
+fn judge(
+    stage: &Stage,
+    job: &Job<'_>,
+    listed: &Listed<'_>,
+    claims: bool,
+    clients: &Clients,
+) -> anyhow::Result<Verdict> {
+    let prediction = &job.prediction;
+    let mut wrong = Vec::new();
+    if let Some(claim) = job.row.claim.filter(|c| claims && prediction.gist() != Some(*c)) {
+        wrong.push(format!("claimed  {claim}"));
+    }
+    wrong.extend(
+        prediction.hops.iter().filter_map(|hop| listed.agree(hop).err()).map(|e| format!("rules    {e}")),
+    );
+    if has_sockets(prediction) {
+        // A client that begins twice at once may begin with two endpoints; which it stays with is settled by the next connection.
+        let client = (prediction.from, job.row.service.clone(), job.row.port);
+        let one_at_a_time = prediction.sticky.then(|| clients.of(client));
+        let _turn = one_at_a_time.as_ref().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
+        let seen = observe(prediction, &stage.ports)?;
+        if !seen.fits(&prediction.expected, prediction.sticky) {
+            wrong.push(format!("seen     {seen}"));
+        }
+    }
+    Ok((!wrong.is_empty()).then(|| wrong.join("\n")))
+}
+
+fn summarise(
+    variant: &Variant,
+    setting: &Setting,
+    jobs: &[Job<'_>],
+    verdicts: Vec<(Verdict, Duration)>,
+) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
+    for (job, (verdict, took)) in jobs.iter().zip(verdicts) {
+        let at = lines.iter().position(|l| l.group == job.group).unwrap_or_else(|| {
+            lines.push(Line::new(variant.name, setting.name, job.group));
+            lines.len() - 1
+        });
+        let Some(line) = lines.get_mut(at) else { continue };
+        line.rows += 1;
+        line.took += took;
+        line.failures.extend(verdict.map(|wrong| failure(job, &wrong)));
+    }
+    lines
+}
+
+fn failure(job: &Job<'_>, wrong: &str) -> Failure {
+    let p = &job.prediction;
+    let expected: Vec<String> = p.expected.iter().map(ToString::to_string).collect();
+    let oracle: Vec<String> =
+        p.hops.iter().map(|h| format!("oracle on {}:\n{}", h.node, h.decision)).collect();
+    Failure {
+        title: format!(
+            "{} to {} of {}: {} to {} {}",
+            job.row.from,
+            job.row.place,
+            job.row.service,
+            p.from,
+            p.to,
+            p.protocol.map_or("portless", Protocol::as_str)
+        ),
+        details: format!(
+            "expected {}{}\n{wrong}\n{}",
+            if p.sticky { "always the same of " } else { "" },
+            expected.join(", "),
+            oracle.join("\n")
+        ),
+    }
+}

@@ -1,0 +1,123 @@
+//! Sequences of changes under live traffic. Each has a service of its own and a file of manifests of its own, so that many run at
+//! once; those that stop the agents run alone, after the others.
+
+mod affinity;
+mod change;
+mod flow;
+mod restart;
+mod script;
+
+use std::time::Instant;
+
+pub use script::Script;
+
+use super::setting::Setting;
+use super::stage::Cast;
+use super::table::{Failure, Line};
+use super::variant::Variant;
+
+/// A sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// Name.
+    pub name: &'static str,
+    /// It stops agents.
+    alone: bool,
+    run: fn(&mut Script<'_>) -> anyhow::Result<()>,
+}
+
+const fn together(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()>) -> Scenario {
+    Scenario { name, alone: false, run }
+}
+
+const fn alone(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()>) -> Scenario {
+    Scenario { name, alone: true, run }
+}
+
+/// All of them.
+pub const SCENARIOS: [Scenario; 14] = [
+    together("endpoint-drained-then-removed", change::drained_then_removed),
+    together("endpoint-replaced", change::replaced),
+    together("scaled-to-zero-and-back", change::scaled_to_zero),
+    together("service-removed", change::service_removed),
+    together("policy-changed", change::policy_changed),
+    together("ranges-changed", change::ranges_changed),
+    together("churn", change::churn),
+    together("refusal-at-once", flow::refusal),
+    together("affinity-endpoint-leaves", affinity::endpoint_leaves),
+    together("affinity-expires", affinity::expires),
+    together("udp-flow-of-removed-endpoint", flow::of_removed_endpoint),
+    together("udp-flow-before-endpoints", flow::before_endpoints),
+    together("udp-flow-before-service", flow::before_service),
+    alone("agents-restarted", restart::agents),
+];
+
+/// The number of the first scenario's service; those of rows are below.
+const FIRST_NUMBER: u8 = 200;
+
+/// Runs scenarios. What the lab itself cannot do in one of them is a failed step of it.
+///
+/// # Errors
+/// None of its own so far: what goes wrong belongs to a scenario.
+pub fn run(
+    scenarios: &[&'static Scenario],
+    cast: &Cast<'_>,
+    variant: &Variant,
+    setting: &Setting,
+) -> anyhow::Result<Vec<Line>> {
+    let number = |s: &Scenario| {
+        let at = SCENARIOS.iter().position(|known| known.name == s.name).unwrap_or(0);
+        FIRST_NUMBER.saturating_add(u8::try_from(at).unwrap_or(u8::MAX))
+    };
+    let one = |s: &'static Scenario| {
+        let begun = Instant::now();
+        let mut script = Script::new(cast, s.name, number(s));
+        if let Err(error) = (s.run)(&mut script) {
+            script.broke_off(&error);
+        }
+        let (steps, failures) = script.finish();
+        let mut line = Line::new(variant.name, setting.name, s.name);
+        (line.rows, line.failures, line.took) = (steps, failures, begun.elapsed());
+        line
+    };
+    let (last, first): (Vec<&'static Scenario>, Vec<&'static Scenario>) =
+        scenarios.iter().copied().partition(|s| s.alone);
+    let mut lines: Vec<Line> = std::thread::scope(|scope| {
+        let threads: Vec<_> = first.into_iter().map(|s| (s, scope.spawn(move || one(s)))).collect();
+        let joined = threads.into_iter().map(|(s, thread)| {
+            thread.join().unwrap_or_else(|_| {
+                let mut line = Line::new(variant.name, setting.name, s.name);
+                line.rows = 1;
+                line.failures =
+                    vec![Failure { title: s.name.to_owned(), details: "its thread died".to_owned() }];
+                line
+            })
+        });
+        joined.collect()
+    });
+    lines.extend(last.into_iter().map(one));
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_of_scenarios_have_numbers_of_their_own() {
+        assert!(usize::from(FIRST_NUMBER) + SCENARIOS.len() < 250);
+        for (i, scenario) in SCENARIOS.iter().enumerate() {
+            assert!(SCENARIOS[i + 1..].iter().all(|other| other.name != scenario.name));
+        }
+    }
+
+    #[test]
+    fn every_gap_is_checked_by_something() {
+        let groups = crate::matrix::groups::groups();
+        for gap in crate::matrix::variant::VARIANTS.iter().flat_map(|v| v.gaps) {
+            let known = SCENARIOS.iter().any(|s| s.name == gap.checked_by)
+                || groups.iter().any(|g| g.name == gap.checked_by);
+            assert!(known, "{}", gap.checked_by);
+        }
+    }
+}

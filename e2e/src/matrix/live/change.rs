@@ -1,0 +1,187 @@
+//! Changes of endpoints, policies, ranges and whole services. Established connections survive all of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use proxier_core::ids::IpFamily;
+use proxier_core::model::TrafficPolicy::Local;
+
+use super::script::{LASTING, Script, TCP, UDP, name, ways};
+use crate::matrix::observe::ANSWER;
+use crate::matrix::row::{Caller, Place};
+use crate::matrix::shape::EndpointShape;
+
+const BOTH: [&str; 2] = ["one", "three"];
+
+pub(super) fn drained_then_removed(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let shape = script.service();
+    script.put(&shape.clone().on(&BOTH))?;
+    let mut kept = Vec::new();
+    for way in ways() {
+        kept.extend(script.stay_with(way, LASTING, &BOTH)?);
+    }
+    script.last("before", &mut kept);
+    let draining = [EndpointShape::draining("one"), EndpointShape::ready("three")];
+    for (when, shape) in
+        [("one drains", shape.clone().endpoints(draining)), ("one is removed", shape.clone().on(&["three"]))]
+    {
+        script.put(&shape)?;
+        script.meets(when, &ways(), &[TCP, UDP], &["three"])?;
+        script.last(when, &mut kept);
+    }
+    script.put(&shape.on(&BOTH))?;
+    script.meets("one is back", &ways(), &[TCP, UDP], &BOTH)?;
+    script.last("one is back", &mut kept);
+    Ok(())
+}
+
+pub(super) fn replaced(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let shape = script.service();
+    script.put(&shape.clone().on(&["one"]))?;
+    let mut kept = Vec::new();
+    for way in ways() {
+        kept.extend(script.stay_with(way, LASTING, &["one"])?);
+    }
+    for (when, pod) in [("replaced on another worker", "three"), ("replaced again", "two")] {
+        script.put(&shape.clone().on(&[pod]))?;
+        script.meets(when, &ways(), &[TCP, UDP], &[pod])?;
+        script.last(when, &mut kept);
+    }
+    script.put(&shape.on(&["two", "four"]))?;
+    script.meets("one more is added", &ways(), &[TCP, UDP], &["four", "two"])
+}
+
+pub(super) fn scaled_to_zero(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let shape = script.service();
+    script.put(&shape.clone().on(&["one"]))?;
+    let mut kept = Vec::new();
+    for way in ways() {
+        kept.extend(script.stay_with(way, LASTING, &["one"])?);
+    }
+    script.put(&shape.clone().on(&[]))?;
+    script.is_refused("without endpoints", &ways(), &[TCP, UDP])?;
+    script.last("without endpoints", &mut kept);
+    script.put(&shape.on(&["three"]))?;
+    script.meets("with endpoints again", &ways(), &[TCP, UDP], &["three"])
+}
+
+pub(super) fn service_removed(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let shape = script.service().on(&BOTH);
+    script.put(&shape)?;
+    let mut kept = Vec::new();
+    for way in ways() {
+        kept.extend(script.stay_with(way, LASTING, &BOTH)?);
+    }
+    script.remove()?;
+    let of = |wanted: fn(Place) -> bool| ways().into_iter().filter(|w| wanted(w.place)).collect::<Vec<_>>();
+    script.is_silent("removed", &of(|p| p == Place::ClusterIp), &[TCP, UDP])?;
+    script.is_refused("removed, a closed port", &of(|p| matches!(p, Place::NodePort(_))), &[TCP, UDP])?;
+    script.last("removed", &mut kept);
+    script.put(&shape)?;
+    script.meets("there again", &ways(), &[TCP, UDP], &BOTH)
+}
+
+pub(super) fn policy_changed(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let mut shape = script.service().on(&["three"]);
+    script.put(&shape)?;
+    let outside: Vec<_> = ways().into_iter().filter(|w| w.place != Place::ClusterIp).collect();
+    let inside: Vec<_> = ways().into_iter().filter(|w| w.place == Place::ClusterIp).collect();
+    let mut kept = Vec::new();
+    for way in ways() {
+        kept.extend(script.stay_with(way, LASTING, &["three"])?);
+    }
+    shape.external = Local;
+    script.put(&shape)?;
+    script.meets("external policy Local", &inside, &[TCP, UDP], &["three"])?;
+    script.is_silent("external policy Local", &outside, &[TCP, UDP])?;
+    script.last("external policy Local", &mut kept);
+    shape = shape.on(&["one", "three"]);
+    script.put(&shape)?;
+    script.meets("an endpoint there", &outside, &[TCP, UDP], &["one"])?;
+    shape.internal = Local;
+    script.put(&shape)?;
+    for way in &inside {
+        let own = if way.from == Caller::Host("worker2") { "three" } else { "one" };
+        script.meets("internal policy Local", &[*way], &[TCP, UDP], &[own])?;
+    }
+    script.last("both policies Local", &mut kept);
+    Ok(())
+}
+
+pub(super) fn ranges_changed(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let mut shape = script.service().on(&BOTH);
+    script.put(&shape)?;
+    let vip: Vec<_> = ways().into_iter().filter(|w| w.place == Place::Vip).collect();
+    let mut kept = Vec::new();
+    for way in &vip {
+        kept.extend(script.stay_with(*way, LASTING, &BOTH)?);
+    }
+    shape.ranges = vec!["172.30.0.6/32", "fd00:30::6/128"];
+    script.put(&shape)?;
+    script.is_silent("out of the ranges", &vip, &[TCP, UDP])?;
+    script.last("out of the ranges", &mut kept);
+    shape.ranges.extend(["172.30.0.5/32", "fd00:30::5/128"]);
+    script.put(&shape)?;
+    script.meets("in the ranges again", &vip, &[TCP, UDP], &BOTH)
+}
+
+/// How long endpoints are replaced, and how often.
+const CHURN: Duration = Duration::from_secs(3);
+const BEAT: Duration = Duration::from_millis(50);
+
+/// While endpoints come and go, every new connection is answered by one of them.
+pub(super) fn churn(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let states: [&[&str]; 6] =
+        [&["one", "three"], &["two", "three"], &["two"], &["two", "four"], &["one", "four"], &["one"]];
+    let shape = script.service();
+    script.put(&shape.clone().on(states[0]))?;
+    let over = AtomicBool::new(false);
+    let calling: &Script<'_> = script;
+    let calls = |way| {
+        let mut met: BTreeMap<String, usize> = BTreeMap::new();
+        while !over.load(Ordering::Relaxed) {
+            for port in [TCP, UDP] {
+                *met.entry(name(calling.call(way, port, ANSWER)?)).or_default() += 1;
+            }
+        }
+        anyhow::Ok(met)
+    };
+    let mut results = Vec::new();
+    let mut changes = 0;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ways().into_iter().map(|way| (way, scope.spawn(move || calls(way)))).collect();
+        let changed = (|| {
+            let begun = Instant::now();
+            for state in states.iter().cycle() {
+                if begun.elapsed() > CHURN {
+                    return Ok(());
+                }
+                calling.put_only(&shape.clone().on(state))?;
+                changes += 1;
+                std::thread::sleep(BEAT);
+            }
+            anyhow::Ok(())
+        })();
+        over.store(true, Ordering::Relaxed);
+        for (way, thread) in threads {
+            let met = thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
+            results.push((way, met));
+        }
+        changed
+    })?;
+    for (way, met) in results {
+        let all: usize = met.values().sum();
+        let good = ["one", "two", "three", "four"].iter().filter_map(|s| met.get(*s)).sum::<usize>();
+        let busy = met.len() > 1 && all > 20;
+        script.check(
+            format!("in {changes} changes every connection is answered: {way}"),
+            busy && good == all,
+            format!("{met:?}"),
+        );
+    }
+    let families = ways().iter().filter(|w| w.family == IpFamily::Ipv6).count();
+    script.check("both families took part", families * 2 == ways().len(), families);
+    script.put(&shape.on(&["three"]))?;
+    script.meets("at rest", &ways(), &[TCP, UDP], &["three"])
+}

@@ -1,0 +1,99 @@
+//! UDP flows and refusals: where connection tracking or the kernel's ways decide what a client sees. What holds now is checked, also
+//! where it is a declared gap.
+
+use std::time::Duration;
+
+use proxier_core::ids::IpFamily;
+
+use super::script::{Script, TCP, UDP, Way, name, ways};
+use crate::matrix::observe::ANSWER;
+use crate::matrix::row::{Caller, Place};
+use crate::traffic::Seen;
+
+/// A flow in use keeps its endpoint; new flows do not. The first is a gap: connection tracking should forget it.
+pub(super) fn of_removed_endpoint(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let shape = script.service();
+    script.put(&shape.clone().on(&["one"]))?;
+    let mut flows = Vec::new();
+    for way in ways() {
+        flows.extend(script.stay_with(way, UDP, &["one"])?);
+    }
+    script.put(&shape.on(&["three"]))?;
+    script.meets("replaced", &ways(), &[UDP], &["three"])?;
+    for (flow, server) in &mut flows {
+        let seen = name(flow.ask());
+        let what = "gap: a flow stays with the endpoint that was removed (if it does not, remove the gap's declaration)";
+        script.check(what, seen == *server, seen);
+    }
+    Ok(())
+}
+
+/// A refused flow leaves no entry in connection tracking, so that its next datagram reaches the endpoint that came meanwhile.
+pub(super) fn before_endpoints(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let shape = script.service();
+    script.put(&shape.clone().on(&[]))?;
+    let mut flows = Vec::new();
+    for way in ways() {
+        let (flow, first) = script.stay(way, UDP)?;
+        script.check(
+            format!("without endpoints {way} is refused"),
+            first == Seen::Refused.to_string(),
+            first,
+        );
+        flows.push((way, flow));
+    }
+    script.put(&shape.on(&["three"]))?;
+    for (way, flow) in &mut flows {
+        let seen = name(flow.ask());
+        script.check(format!("the same flow is served when endpoints come: {way}"), seen == "three", seen);
+    }
+    Ok(())
+}
+
+/// A flow to a node port that began before there was a service: the kernel has an entry that says "not translated". A gap: the entry
+/// should go.
+pub(super) fn before_service(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let outside = IpFamily::ALL.map(|family| Way {
+        from: Caller::Client("client"),
+        place: Place::NodePort("worker"),
+        family,
+    });
+    script.remove()?;
+    let mut flows = Vec::new();
+    for way in outside {
+        let (flow, first) = script.stay(way, UDP)?;
+        script.check(
+            format!("before the service {way} finds a closed port"),
+            first == Seen::Refused.to_string(),
+            first,
+        );
+        flows.push(flow);
+    }
+    script.put(&script.service().on(&["three"]))?;
+    script.meets("with the service", &outside, &[UDP], &["three"])?;
+    for mut flow in flows {
+        let seen = flow.ask();
+        let what = "gap: a flow from before the service finds the closed port (if it does not, remove the gap's declaration)";
+        script.check(what, seen == Seen::Refused, seen);
+    }
+    Ok(())
+}
+
+/// Shorter than the time after which a TCP client tries again (one second, RFC 6298).
+const AT_ONCE: Duration = Duration::from_millis(900);
+
+/// Refused at once: by UDP, and by TCP at the second attempt. The latter is a gap: a reset would be at once.
+pub(super) fn refusal(script: &mut Script<'_>) -> anyhow::Result<()> {
+    script.put(&script.service().on(&[]))?;
+    let all = |port| ways().into_iter().map(|way| (way, port)).collect::<Vec<_>>();
+    for ((way, _), (seen, _)) in all(UDP).into_iter().zip(script.calls(&all(UDP), AT_ONCE)?) {
+        script.check(format!("UDP is refused at once: {way}"), seen == Seen::Refused, seen);
+    }
+    for ((way, _), (seen, took)) in all(TCP).into_iter().zip(script.calls(&all(TCP), ANSWER)?) {
+        let what = format!(
+            "gap: TCP is refused at the second attempt (if it is at the first, remove the gap's declaration): {way}"
+        );
+        script.check(what, seen == Seen::Refused && took >= AT_ONCE, format!("{seen} after {took:?}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,265 @@
+//! What a scenario works with: its service, ways to call it, and the steps that it checks.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::panic::resume_unwind;
+use std::time::{Duration, Instant};
+
+use proxier_core::ids::{IpFamily, Protocol};
+
+use crate::matrix::observe::ANSWER;
+use crate::matrix::plan;
+use crate::matrix::predict::World;
+use crate::matrix::row::{Caller, Place, Row};
+use crate::matrix::shape::{Shape, service, tcp, udp};
+use crate::matrix::stage::Cast;
+use crate::matrix::table::Failure;
+use crate::traffic::{Lasting, Seen, connect_here, exchange_here};
+use proxier_sys::netns::Netns;
+
+/// Places of a scenario's ports in its service.
+pub(super) const TCP: usize = 0;
+/// The port whose connections last.
+pub(super) const LASTING: usize = 1;
+/// The UDP port.
+pub(super) const UDP: usize = 2;
+
+/// Connections of [`Script::servers`]: of two endpoints, one is missed once in a million.
+const MANY: usize = 20;
+/// How long nothing must come back to count as silence.
+const SILENCE: Duration = Duration::from_millis(300);
+
+/// A way to a service: who calls which address, in which family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) from: Caller,
+    pub(super) place: Place,
+    pub(super) family: IpFamily,
+}
+
+impl Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} to {}, {}", self.from, self.place, self.family)
+    }
+}
+
+/// Through the prerouting and the output path, to every kind of address, in both families.
+pub(super) fn ways() -> Vec<Way> {
+    let pairs = [
+        (Caller::Pod(plan::CALLER), Place::ClusterIp),
+        (Caller::Host("worker2"), Place::ClusterIp),
+        (Caller::Client("client"), Place::Vip),
+        (Caller::Client("client2"), Place::NodePort("worker")),
+    ];
+    pairs
+        .iter()
+        .flat_map(|(from, place)| IpFamily::ALL.map(|family| Way { from: *from, place: *place, family }))
+        .collect()
+}
+
+/// A running scenario.
+#[derive(Debug)]
+pub struct Script<'a> {
+    pub(super) cast: &'a Cast<'a>,
+    name: &'static str,
+    number: u8,
+    steps: usize,
+    failures: Vec<Failure>,
+}
+
+impl<'a> Script<'a> {
+    pub(super) fn new(cast: &'a Cast<'a>, name: &'static str, number: u8) -> Self {
+        Self { cast, name, number, steps: 0, failures: Vec::new() }
+    }
+
+    /// The scenario's service: every kind of address, both families, a TCP port, one whose connections last, a UDP port.
+    pub(super) fn service(&self) -> Shape {
+        let mut shape = service(self.name).everywhere().ports([
+            tcp("http", 80),
+            tcp("lasting", 90).to(plan::LASTING),
+            udp("dns", 80),
+        ]);
+        (shape.number, shape.outer_number) = (self.number, self.number);
+        shape
+    }
+
+    /// Makes the service like this and waits until it is in force.
+    pub(super) fn put(&self, shape: &Shape) -> anyhow::Result<()> {
+        self.cast.put_and_wait(self.name, std::slice::from_ref(shape))
+    }
+
+    /// As [`Script::put`], without waiting.
+    pub(super) fn put_only(&self, shape: &Shape) -> anyhow::Result<()> {
+        self.cast.put(self.name, std::slice::from_ref(shape)).map(drop)
+    }
+
+    /// Removes the service and waits until that is in force.
+    pub(super) fn remove(&self) -> anyhow::Result<()> {
+        self.cast.put_and_wait(self.name, &[])
+    }
+
+    /// A step: what must hold, whether it does, and what was seen.
+    pub(super) fn check(&mut self, what: impl Display, holds: bool, seen: impl Display) {
+        self.steps += 1;
+        if !holds {
+            let title = what.to_string();
+            self.failures.push(Failure { title, details: format!("seen {seen}") });
+        }
+    }
+
+    pub(super) fn broke_off(&mut self, why: &anyhow::Error) {
+        self.check(format!("{} runs to its end", self.name), false, format!("{why:#}"));
+    }
+
+    pub(super) fn finish(self) -> (usize, Vec<Failure>) {
+        (self.steps, self.failures)
+    }
+
+    fn ends(&self, way: Way, port: usize) -> anyhow::Result<(SocketAddr, SocketAddr)> {
+        let world = World { topology: self.cast.stage.world.topology(), views: &[] };
+        let row = Row {
+            service: self.name.to_owned(),
+            from: way.from,
+            place: way.place,
+            port,
+            number: None,
+            protocol: None,
+            portless: false,
+            family: way.family,
+            claim: None,
+        };
+        let shape = self.service();
+        let source_port = self.cast.stage.ports.next(way.from.namespace());
+        let from = SocketAddr::new(world.source(&row, &shape)?, source_port);
+        Ok((from, world.destination(&row, &shape)?))
+    }
+
+    /// A new TCP connection or UDP flow.
+    pub(super) fn call(&self, way: Way, port: usize, limit: Duration) -> anyhow::Result<Seen> {
+        let (from, to) = self.ends(way, port)?;
+        let udp = self.service().ports[port].protocol == Protocol::Udp;
+        let one =
+            || if udp { exchange_here(Some(from), to, limit) } else { connect_here(Some(from), to, limit) };
+        Ok(Netns::named(way.from.namespace())?.run(one)?)
+    }
+
+    /// New connections or flows, all at once, each with what it met and how long that took.
+    pub(super) fn calls(
+        &self,
+        calls: &[(Way, usize)],
+        limit: Duration,
+    ) -> anyhow::Result<Vec<(Seen, Duration)>> {
+        let one = |(way, port): (Way, usize)| {
+            let begun = Instant::now();
+            anyhow::Ok((self.call(way, port, limit)?, begun.elapsed()))
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = calls.iter().map(|call| scope.spawn(move || one(*call))).collect();
+            let joined =
+                threads.into_iter().map(|t| t.join().unwrap_or_else(|payload| resume_unwind(payload)));
+            joined.collect()
+        })
+    }
+
+    /// Checks that nothing comes back to new connections.
+    pub(super) fn is_silent(&mut self, when: &str, ways: &[Way], ports: &[usize]) -> anyhow::Result<()> {
+        self.all_see(when, ways, ports, SILENCE, &Seen::TimedOut)
+    }
+
+    /// Checks that new connections are refused.
+    pub(super) fn is_refused(&mut self, when: &str, ways: &[Way], ports: &[usize]) -> anyhow::Result<()> {
+        self.all_see(when, ways, ports, ANSWER, &Seen::Refused)
+    }
+
+    fn all_see(
+        &mut self,
+        when: &str,
+        ways: &[Way],
+        ports: &[usize],
+        limit: Duration,
+        what: &Seen,
+    ) -> anyhow::Result<()> {
+        let calls: Vec<_> = ways.iter().flat_map(|w| ports.iter().map(|p| (*w, *p))).collect();
+        let seen = self.calls(&calls, limit)?;
+        for ((way, port), (seen, _)) in calls.iter().zip(seen) {
+            self.check(format!("{when}: {what}: {way}, port {port}"), seen == *what, seen);
+        }
+        Ok(())
+    }
+
+    /// Who answers new connections: names of servers, or what came back instead.
+    pub(super) fn servers(&self, way: Way, port: usize) -> anyhow::Result<BTreeSet<String>> {
+        (0..MANY).map(|_| Ok(name(self.call(way, port, ANSWER)?))).collect()
+    }
+
+    /// A connection that lasts, or a UDP flow, and who answered first.
+    pub(super) fn stay(&self, way: Way, port: usize) -> anyhow::Result<(Lasting, String)> {
+        let (from, to) = self.ends(way, port)?;
+        let namespace = way.from.namespace();
+        let opened = if port == UDP {
+            Lasting::udp(namespace, Some(from), to, ANSWER)?
+        } else {
+            Lasting::tcp(namespace, Some(from), to, ANSWER)?
+        };
+        let mut lasting = opened.map_err(|seen| anyhow::anyhow!("{way}: no connection: {seen}"))?;
+        let first = name(lasting.ask());
+        Ok((lasting, first))
+    }
+
+    /// Connections that last, one to each of these servers.
+    pub(super) fn stay_with(
+        &self,
+        way: Way,
+        port: usize,
+        servers: &[&str],
+    ) -> anyhow::Result<Vec<(Lasting, String)>> {
+        let mut out: Vec<(Lasting, String)> = Vec::new();
+        for _ in 0..MANY * servers.len() {
+            let missing = |name: &str| servers.contains(&name) && !out.iter().any(|(_, n)| n == name);
+            let (lasting, first) = self.stay(way, port)?;
+            if missing(&first) {
+                out.push((lasting, first));
+            }
+            if out.len() == servers.len() {
+                return Ok(out);
+            }
+        }
+        anyhow::bail!("{way}: not all of {} answered", servers.join(", "))
+    }
+
+    /// Checks that new connections meet exactly these servers, on every way.
+    pub(super) fn meets(
+        &mut self,
+        when: &str,
+        ways: &[Way],
+        ports: &[usize],
+        servers: &[&str],
+    ) -> anyhow::Result<()> {
+        for way in ways {
+            for port in ports {
+                let met = self.servers(*way, *port)?;
+                let holds = met.iter().map(String::as_str).eq(servers.iter().copied());
+                let what = format!("{when}: new connections meet {}: {way}, port {port}", servers.join(", "));
+                self.check(what, holds, format!("{met:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that connections still reach the server they began with.
+    pub(super) fn last(&mut self, when: &str, kept: &mut [(Lasting, String)]) {
+        for (lasting, server) in kept {
+            let seen = name(lasting.ask());
+            self.check(format!("{when}: a connection stays with {server}"), seen == *server, seen);
+        }
+    }
+}
+
+/// The server's name, or what came back instead of an answer.
+pub(super) fn name(seen: Seen) -> String {
+    match seen {
+        Seen::Answered { server, .. } => server,
+        other => other.to_string(),
+    }
+}

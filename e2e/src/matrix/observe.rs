@@ -1,0 +1,183 @@
+//! New connections, and what they met.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::bail;
+use proxier_core::ids::Protocol;
+use proxier_sys::netns::Netns;
+
+use super::plan::FIRST_CLIENT_PORT;
+use super::predict::{Expected, Prediction};
+use crate::traffic::{Seen, connect_here, exchange_here};
+
+/// How long an answer may take.
+pub const ANSWER: Duration = Duration::from_secs(3);
+/// How long a refusal may take. A TCP client on the same machine learns of it at its second attempt only, one second after the first
+/// (RFC 6298): the kernel delivers the ICMP answer while `connect` still holds the socket, and then it is no more than a note.
+const REFUSAL: Duration = Duration::from_millis(2500);
+/// How long nothing must come back to count as silence.
+const SILENCE: Duration = Duration::from_millis(300);
+/// Connections for each endpoint that may answer.
+const EACH: usize = 4;
+/// Further connections while one was not met yet: of two, one stays unmet once in 10^14 rows.
+const FURTHER: usize = 40;
+/// Connections of a client that must stay with its endpoint.
+const STAYS: usize = 6;
+
+/// Source ports: each is used once in a namespace until all were, so that no flow meets what connection tracking remembers of another.
+#[derive(Debug, Default)]
+pub struct Ports {
+    next: Mutex<BTreeMap<&'static str, u16>>,
+}
+
+impl Ports {
+    /// A port that was not used for long.
+    #[must_use]
+    pub fn next(&self, namespace: &'static str) -> u16 {
+        let mut next = self.next.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let port = next.entry(namespace).or_insert(FIRST_CLIENT_PORT);
+        let given = *port;
+        *port = given.checked_add(1).unwrap_or(FIRST_CLIENT_PORT);
+        given
+    }
+}
+
+/// What connections met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// How often what.
+    pub met: BTreeMap<Expected, usize>,
+    /// Something that is in no list, which ended the row.
+    pub odd: Option<String>,
+}
+
+impl Observation {
+    /// Is it what was expected: all of it and nothing else, or always the same one for a client that stays?
+    #[must_use]
+    pub fn fits(&self, expected: &BTreeSet<Expected>, sticky: bool) -> bool {
+        let known = self.odd.is_none() && self.met.keys().all(|m| expected.contains(m));
+        known && if sticky { self.met.len() == 1 } else { self.met.keys().eq(expected.iter()) }
+    }
+}
+
+impl fmt::Display for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let met = self.met.iter().map(|(what, count)| format!("{count} x {what}"));
+        let all: Vec<String> = met.chain(self.odd.clone()).collect();
+        f.write_str(&all.join(", "))
+    }
+}
+
+/// Opens new connections as the prediction says, until it is fulfilled or contradicted.
+///
+/// # Errors
+/// A namespace that cannot be entered, or a protocol without sockets.
+pub fn observe(prediction: &Prediction, ports: &Ports) -> anyhow::Result<Observation> {
+    if !has_sockets(prediction) {
+        bail!("there are no sockets of this protocol here");
+    }
+    Ok(Netns::named(prediction.namespace)?.run(|| connections(prediction, ports))?)
+}
+
+/// Can it be observed?
+#[must_use]
+pub fn has_sockets(prediction: &Prediction) -> bool {
+    matches!(prediction.protocol, Some(Protocol::Tcp | Protocol::Udp))
+}
+
+fn connections(prediction: &Prediction, ports: &Ports) -> Observation {
+    let expected = &prediction.expected;
+    let limit = if expected.contains(&Expected::Silence) {
+        SILENCE
+    } else if expected.contains(&Expected::Refused) {
+        REFUSAL
+    } else {
+        ANSWER
+    };
+    let few =
+        if expected.contains(&Expected::Silence) || expected.contains(&Expected::Refused) { 1 } else { 2 };
+    let wanted = match (prediction.sticky, expected.len()) {
+        (true, _) => STAYS,
+        (false, 1) => few,
+        (false, kinds) => EACH * kinds,
+    };
+    let mut out = Observation::default();
+    for number in 0..wanted + FURTHER {
+        if number >= wanted && (prediction.sticky || out.met.len() >= expected.len()) {
+            break;
+        }
+        let seen = one(prediction, ports.next(prediction.namespace), limit);
+        let met = match seen {
+            Seen::Answered { server, client } => Expected::Answer(server, client),
+            Seen::Refused => Expected::Refused,
+            Seen::TimedOut => Expected::Silence,
+            other => {
+                out.odd = Some(other.to_string());
+                break;
+            }
+        };
+        let stop = !expected.contains(&met);
+        *out.met.entry(met).or_default() += 1;
+        if stop {
+            break;
+        }
+    }
+    out
+}
+
+fn one(prediction: &Prediction, port: u16, limit: Duration) -> Seen {
+    let from = Some(SocketAddr::new(prediction.from, port));
+    match prediction.protocol {
+        Some(Protocol::Udp) => exchange_here(from, prediction.to, limit),
+        _ => connect_here(from, prediction.to, limit),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(server: &str) -> Expected {
+        Expected::Answer(server.to_owned(), "10.244.1.20".parse().unwrap())
+    }
+
+    fn met(what: &[Expected]) -> Observation {
+        Observation { met: what.iter().map(|w| (w.clone(), 1)).collect(), odd: None }
+    }
+
+    #[test]
+    fn all_of_what_is_expected_and_nothing_else() {
+        let expected = BTreeSet::from([answer("one"), answer("three")]);
+        assert!(met(&[answer("one"), answer("three")]).fits(&expected, false));
+        assert!(!met(&[answer("one")]).fits(&expected, false));
+        assert!(!met(&[answer("one"), answer("three"), answer("four")]).fits(&expected, false));
+        assert!(!met(&[Expected::Refused]).fits(&expected, false));
+        assert!(!met(&[]).fits(&BTreeSet::new(), true));
+    }
+
+    #[test]
+    fn a_client_that_stays_meets_one_of_them() {
+        let expected = BTreeSet::from([answer("one"), answer("three")]);
+        assert!(met(&[answer("three")]).fits(&expected, true));
+        assert!(!met(&[answer("one"), answer("three")]).fits(&expected, true));
+        assert!(!met(&[answer("four")]).fits(&expected, true));
+    }
+
+    #[test]
+    fn something_odd_fits_nothing() {
+        let odd = Observation { odd: Some("unreachable".into()), ..met(&[answer("one")]) };
+        assert!(!odd.fits(&BTreeSet::from([answer("one")]), false));
+    }
+
+    #[test]
+    fn source_ports_are_given_once_until_all_were() {
+        let ports = Ports::default();
+        assert_eq!((ports.next("a"), ports.next("a"), ports.next("b")), (32_000, 32_001, 32_000));
+        let all: BTreeSet<u16> = (0..u32::from(u16::MAX)).map(|_| ports.next("c")).collect();
+        assert_eq!((all.first(), all.last()), (Some(&32_000), Some(&u16::MAX)));
+    }
+}

@@ -1,0 +1,153 @@
+//! What came out of the matrix: a line for each group and scenario, gaps, and every difference in full.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::variant::Variant;
+
+/// A row or scenario step that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What it is.
+    pub title: String,
+    /// Expected, seen, the oracle's reasons.
+    pub details: String,
+}
+
+/// A group or scenario in one variant and setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Variant.
+    pub variant: &'static str,
+    /// Setting.
+    pub setting: &'static str,
+    /// Group or scenario.
+    pub group: &'static str,
+    /// Number of rows or steps.
+    pub rows: usize,
+    /// Time that its rows took, of which many run at once.
+    pub took: Duration,
+    /// Those that failed.
+    pub failures: Vec<Failure>,
+}
+
+impl Line {
+    /// A line without rows.
+    #[must_use]
+    pub fn new(variant: &'static str, setting: &'static str, group: &'static str) -> Self {
+        Self { variant, setting, group, rows: 0, took: Duration::ZERO, failures: Vec::new() }
+    }
+
+    /// Rows that passed.
+    #[must_use]
+    pub fn passed(&self) -> usize {
+        self.rows.saturating_sub(self.failures.len())
+    }
+}
+
+const HEAD: [&str; 7] = ["variant", "setting", "group", "rows", "passed", "failed", "time, s"];
+
+/// The table, and below it every difference.
+#[must_use]
+pub fn table(lines: &[Line]) -> String {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    rows.extend(lines.iter().map(|l| {
+        [
+            l.variant.to_owned(),
+            l.setting.to_owned(),
+            l.group.to_owned(),
+            l.rows.to_string(),
+            l.passed().to_string(),
+            l.failures.len().to_string(),
+            format!("{:.2}", l.took.as_secs_f64()),
+        ]
+    }));
+    let widths: [usize; 7] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0));
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        let names = row[..3].iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let numbers = row[3..].iter().zip(&widths[3..]).map(|(cell, width)| format!("{cell:>width$}"));
+        let cells: Vec<String> = names.chain(numbers).collect();
+        let _ = writeln!(text, "{}", cells.join(" | "));
+        if number == 0 {
+            let _ = writeln!(text, "{}", widths.map(|width| "-".repeat(width)).join("-+-"));
+        }
+    }
+    for line in lines {
+        for failure in &line.failures {
+            let _ = write!(
+                text,
+                "\nDIFFERS {}/{}/{}: {}\n",
+                line.variant, line.setting, line.group, failure.title
+            );
+            for detail in failure.details.lines() {
+                let _ = writeln!(text, "  {detail}");
+            }
+        }
+    }
+    text
+}
+
+/// What the backends are known not to do, each once.
+#[must_use]
+pub fn gaps(variants: &[&Variant]) -> String {
+    let mut text = String::new();
+    let mut told: Vec<&str> = Vec::new();
+    for variant in variants.iter().filter(|v| {
+        let new = !told.contains(&v.backend);
+        told.push(v.backend);
+        new
+    }) {
+        for gap in variant.gaps {
+            let _ = writeln!(
+                text,
+                "GAP {}: {}\n  now: {} (checked by {})",
+                variant.backend, gap.what, gap.now, gap.checked_by
+            );
+        }
+    }
+    text
+}
+
+/// The last line: how many passed and failed.
+#[must_use]
+pub fn summary(lines: &[Line]) -> String {
+    let passed: usize = lines.iter().map(Line::passed).sum();
+    let failed: usize = lines.iter().map(|l| l.failures.len()).sum();
+    format!("{passed} passed, {failed} failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_follow_the_table_in_full() {
+        let mut line = Line::new("maps", "default", "ranges");
+        line.rows = 12;
+        line.took = Duration::from_millis(1234);
+        let details = "expected refused\nseen     nothing".to_owned();
+        line.failures.push(Failure { title: "pod a to VIP".to_owned(), details });
+        assert_eq!(
+            table(std::slice::from_ref(&line)),
+            "\
+variant | setting | group  | rows | passed | failed | time, s
+--------+---------+--------+------+--------+--------+--------
+maps    | default | ranges |   12 |     11 |      1 |    1.23
+
+DIFFERS maps/default/ranges: pod a to VIP
+  expected refused
+  seen     nothing
+"
+        );
+        assert_eq!(summary(&[line]), "11 passed, 1 failed");
+    }
+
+    #[test]
+    fn gaps_are_told_once_for_a_backend() {
+        let variants: Vec<&Variant> = crate::matrix::variant::VARIANTS.iter().collect();
+        let text = gaps(&variants);
+        assert_eq!(text.matches("GAP nftables").count(), variants[0].gaps.len());
+    }
+}
