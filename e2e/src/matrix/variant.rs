@@ -67,6 +67,11 @@ const NFTABLES_GAPS: &[Gap] = &[
         now: "refused by ICMP, which such a client minds only at its second attempt, one second later; a reset would be at once",
         checked_by: "refusal-at-once",
     },
+    Gap {
+        what: "no connection notices that the number of endpoints falls",
+        now: "layout maps: one that begins in that instant, with a random index that is just going, is refused; seen once in some thousands",
+        checked_by: "churn",
+    },
 ];
 
 /// Every backend and layout.
