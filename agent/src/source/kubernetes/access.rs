@@ -246,3 +246,70 @@ fn impersonation(auth: &AuthInfo) -> Result<Vec<(HeaderName, HeaderValue)>, Acce
     let groups = auth.impersonate_groups.iter().flatten().map(|v| header("impersonate-group", v));
     user.chain(uid).chain(groups).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(authorization: Authorization) -> String {
+        match authorization {
+            Authorization::None => "nothing".to_owned(),
+            Authorization::Fixed(value) => value.to_str().expect("text").to_owned(),
+            Authorization::File { path, before } => {
+                let before = before.map(|v| v.to_str().expect("text").to_owned());
+                format!("{} before {before:?}", path.display())
+            }
+        }
+    }
+
+    fn auth(user: serde_json::Value) -> AuthInfo {
+        serde_json::from_value(user).expect("a user")
+    }
+
+    #[test]
+    fn a_pod_is_known_by_its_token() {
+        let folder = tempfile::tempdir().expect("folder");
+        assert_eq!(Access::pod_in(folder.path(), "10.96.0.1", "443"), None);
+        std::fs::write(folder.path().join("token"), "t").expect("written");
+        let server = |host| match Access::pod_in(folder.path(), host, "443") {
+            Some(Access::Pod { server, .. }) => server,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(server("10.96.0.1"), "https://10.96.0.1:443");
+        assert_eq!(server("fd00::1"), "https://[fd00::1]:443");
+    }
+
+    #[test]
+    fn what_goes_before_what() {
+        let credential = Credential { token: Some("plugin".into()), ..Credential::default() };
+        let of = |user, credential| said(authorization(&auth(user), credential).expect("good"));
+        use serde_json::json;
+        assert_eq!(of(json!({}), None), "nothing");
+        assert_eq!(of(json!({"token": " a\n"}), None), "Bearer a");
+        assert_eq!(
+            of(json!({"tokenFile": "/t", "token": "a"}), Some(&credential)),
+            "/t before Some(\"Bearer a\")"
+        );
+        assert_eq!(of(json!({"username": "u", "password": "p"}), Some(&credential)), "Basic dTpw");
+        assert_eq!(of(json!({}), Some(&credential)), "Bearer plugin");
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_sent_is_not_repeated() {
+        let error = bearer("hid\u{1}den").expect_err("refused").to_string();
+        assert_eq!(error, "the token holds characters that cannot be sent");
+        assert_eq!(format!("{:?}", bearer("hidden").expect("good")), "Sensitive");
+    }
+
+    #[test]
+    fn groups_are_each_a_header() {
+        let user = auth(serde_json::json!({"as": "u", "as-uid": "7", "as-groups": ["a", "b"]}));
+        let headers = impersonation(&user).expect("good");
+        let headers: Vec<_> =
+            headers.iter().map(|(n, v)| format!("{n}: {}", v.to_str().expect("text"))).collect();
+        assert_eq!(
+            headers,
+            ["impersonate-user: u", "impersonate-uid: 7", "impersonate-group: a", "impersonate-group: b"]
+        );
+    }
+}

@@ -238,3 +238,65 @@ pub(super) fn retry_after(response: &Response<Incoming>) -> Option<Duration> {
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected(server: &str) -> Connected {
+        let config = access::load(&Access::Open { server: server.to_owned() }).expect("an address");
+        Connected::new(access::plan(config, None).expect("a plan")).expect("a client")
+    }
+
+    #[test]
+    fn the_path_of_the_server_comes_first() {
+        let uri =
+            |server| connected(server).request("/api/v1/services?limit=500").expect("good").uri().to_string();
+        assert_eq!(uri("https://a:6443"), "https://a:6443/api/v1/services?limit=500");
+        assert_eq!(uri("https://a/"), "https://a/api/v1/services?limit=500");
+        assert_eq!(
+            uri("http://[fd00::1]:80/k8s/c-1/"),
+            "http://[fd00::1]:80/k8s/c-1/api/v1/services?limit=500"
+        );
+    }
+
+    #[test]
+    fn requests_say_who_asks_and_what_for() {
+        let mut connected = connected("https://a");
+        connected.authorization = Authorization::Fixed(HeaderValue::from_static("Bearer t"));
+        connected.headers =
+            vec![(HeaderName::from_static("impersonate-user"), HeaderValue::from_static("u"))];
+        let request = connected.request("/version").expect("good");
+        let header = |name: &str| request.headers()[name].to_str().expect("text").to_owned();
+        assert_eq!(header("accept"), "application/json");
+        assert!(header("user-agent").starts_with("proxier/"));
+        assert_eq!(header("authorization"), "Bearer t");
+        assert_eq!(header("impersonate-user"), "u");
+    }
+
+    #[test]
+    fn a_token_file_that_is_gone_leaves_the_last_token() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("token");
+        let mut connected = connected("https://a");
+        connected.authorization = Authorization::File { path: path.clone(), before: None };
+        let error = connected.authorization().expect_err("no file").to_string();
+        assert!(error.starts_with(&path.display().to_string()), "{error}");
+        std::fs::write(&path, "one\n").expect("written");
+        let said =
+            |c: &Connected| c.authorization().expect("good").expect("some").to_str().map(str::to_owned);
+        assert_eq!(said(&connected).expect("text"), "Bearer one");
+        std::fs::remove_file(&path).expect("removed");
+        let old = connected.token.borrow_mut().take().map(|(value, _)| value).expect("held");
+        let long_ago = Instant::now().checked_sub(TOKEN_AGE * 2).expect("the machine has been up");
+        *connected.token.borrow_mut() = Some((old, long_ago));
+        assert_eq!(said(&connected).expect("text"), "Bearer one");
+    }
+
+    #[test]
+    fn credentials_end_a_little_earlier() {
+        let at = |seconds: i64| Some(Timestamp::now() + SignedDuration::from_secs(seconds));
+        assert!(!is_over(None) && !is_over(at(60)));
+        assert!(is_over(at(20)) && is_over(at(-20)));
+    }
+}
