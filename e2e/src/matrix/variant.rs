@@ -20,6 +20,8 @@ pub struct Variant {
     section: &'static str,
     /// How its rules are read.
     pub rules: Rules,
+    /// Has the declared gap that a falling count of endpoints may refuse a connection: at most one in 200 under churn.
+    pub refuses_while_falling: bool,
     /// What it does not do.
     pub gaps: &'static [Gap],
 }
@@ -81,6 +83,7 @@ pub const VARIANTS: [Variant; 2] = [
         backend: "nftables",
         section: r#"{"nftables": {"layout": "maps"}}"#,
         rules: Rules::Nftables,
+        refuses_while_falling: true,
         gaps: NFTABLES_GAPS,
     },
     Variant {
@@ -88,6 +91,7 @@ pub const VARIANTS: [Variant; 2] = [
         backend: "nftables",
         section: r#"{"nftables": {"layout": "chains"}}"#,
         rules: Rules::Nftables,
+        refuses_while_falling: false,
         gaps: NFTABLES_GAPS,
     },
 ];
