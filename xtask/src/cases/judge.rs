@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::claims::{Claim, Kind};
-use super::numbers::List;
+use super::numbers::{List, Source};
 
 /// What does not fit together.
 pub(super) fn faults(list: &List, claims: &[Claim]) -> Vec<String> {
@@ -20,7 +20,7 @@ pub(super) fn faults(list: &List, claims: &[Claim]) -> Vec<String> {
             faults.push(format!("{}: {} claims {} twice", claim.file, claim.test, claim.number));
         }
     }
-    for (name, number) in list.sources.iter().flat_map(|source| source.numbers()) {
+    for (name, number) in list.sources.iter().flat_map(Source::numbers) {
         let own: Vec<&Claim> = claims.iter().filter(|claim| claim.number == name).collect();
         match (&number.deferred, own.first()) {
             (Some(area), Some(claim)) => faults.push(format!(

@@ -45,7 +45,7 @@ fn edge_8_a_chain_that_is_busy_is_deleted_later_and_used_again_meanwhile() {
         let report = gone(&mut b);
         assert_eq!((report.kind, report.attempts), (SyncKind::Partial, 1));
         assert_eq!(report.follow_up, Some(Duration::from_secs(1)));
-        let doomed: Vec<_> = b.driver.belief().unwrap().doomed().map(|n| n.to_string()).collect();
+        let doomed: Vec<_> = b.driver.belief().unwrap().doomed().map(ToString::to_string).collect();
         assert!(doomed.contains(&name), "{doomed:?}");
 
         b.put(0, 2, |_| {});
@@ -91,6 +91,42 @@ fn row_37_services_and_endpoints_go_together_and_come_back() {
             b.in_order("going together");
             assert_eq!(b.driver.belief().unwrap().doomed().count(), 0);
         }
+    }
+}
+
+/// A client is remembered by its endpoint's own set. When the endpoint is not ready any more, the set goes with all who are in it,
+/// however often they try; when it is back, nobody is bound to it.
+///
+/// Cases: nftables-12.28, report-C1-4
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn row_4_an_endpoint_that_is_not_ready_forgets_its_clients() {
+    for layout in BOTH {
+        netns_test();
+        let mut b = Bench::new(layout);
+        b.put(0, 2, |s| s.affinity = Some(Duration::from_secs(10)));
+        b.sync();
+        let slice = scale::slice(0, 2, 0);
+        let sets = || nft("list sets").matches("set affinity-").count();
+        let first = b.driver.adopted().unwrap().ports().next().unwrap().endpoints[0].addr;
+        let base = names::endpoint_base(&names::base_of(&scale_name(0)), first);
+        let set = format!("affinity-{}", names::object_name(&base));
+        assert_eq!(sets(), 2);
+        nft(&format!("add element ip kube-proxy {set} {{ 10.128.7.7 }}"));
+
+        let mut unready = slice.clone();
+        let gone = unready.endpoints.iter_mut().find(|e| e.ip == first.ip).unwrap();
+        gone.conditions = Conditions { ready: false, serving: true, terminating: false };
+        b.cluster.upsert_slice(unready);
+        assert_eq!(b.sync().kind, SyncKind::Partial);
+        assert_eq!(sets(), 1);
+        let listing = nft("list table ip kube-proxy");
+        assert!(!listing.contains(&set) && !listing.contains(&format!("dnat to {first}")), "{listing}");
+
+        b.cluster.upsert_slice(slice);
+        b.sync();
+        assert!(!nft(&format!("list set ip kube-proxy {set}")).contains("10.128.7.7"));
+        b.in_order("coming back");
     }
 }
 
