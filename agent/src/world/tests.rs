@@ -164,7 +164,7 @@ fn edge_26_what_is_ignored_asks_for_no_sync() {
     let mut world = world();
     world.apply(vec![good_service(), slice("web", &["10.244.1.1"]), SourceEvent::Synced]);
     world.commit();
-    let strange = |name: &str, kind: &str, labels: serde_json::Value| {
+    let strange = |name: &str, kind: &str, labels: Value| {
         let object = json!({
             "metadata": {"namespace": "d", "name": name, "labels": labels},
             "addressType": kind,
