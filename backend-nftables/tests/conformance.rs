@@ -129,6 +129,7 @@ fn the_corpus() {
     }
 }
 
+/// Cases: nftables-12.6, report-C1-20
 #[test]
 fn partial_plans_lead_where_full_plans_lead() {
     for tally in all(|s| conformance::partial_equals_full(s, 0..2 * HISTORIES, PACKETS_PER_COMMIT)) {
@@ -138,6 +139,7 @@ fn partial_plans_lead_where_full_plans_lead() {
 
 /// A Service with session affinity changes from each state to each other: policies, timeout (none, one, another), with and without
 /// endpoints. A set is in use as long as some rule names it, also one of a chain that is no longer needed.
+/// Cases: nftables-12.29
 #[test]
 fn timeout_and_policies_change_at_once() {
     let mut steps = Vec::new();
@@ -188,6 +190,7 @@ fn the_order_of_objects_does_not_matter() {
     all(|s| conformance::order_does_not_matter(s, 0..60));
 }
 
+/// Cases: nftables-12.9, report-C3-31
 #[test]
 fn failed_applies_are_repaired() {
     for tally in all(|s| conformance::failures_are_repaired(s, 100..100 + HISTORIES, PACKETS_PER_COMMIT)) {
@@ -195,6 +198,7 @@ fn failed_applies_are_repaired() {
     }
 }
 
+/// Cases: report-C3-41
 #[test]
 fn refused_service_ports_are_set_aside() {
     for tally in
@@ -204,6 +208,7 @@ fn refused_service_ports_are_set_aside() {
     }
 }
 
+/// Cases: nftables-12.11
 #[test]
 fn restarts_end_right() {
     for tally in all(|s| conformance::restarts_end_right(s, 300..300 + HISTORIES, PACKETS_PER_COMMIT)) {

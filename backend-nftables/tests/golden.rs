@@ -21,6 +21,7 @@ fn rendered(snapshot: &Snapshot, layout: Layout) -> String {
     backend.render(input).text()
 }
 
+/// Cases: nftables-12.1, nftables-12.5
 #[test]
 fn golden_cases_of_the_corpus() {
     let cases = corpus::cases().unwrap();

@@ -131,6 +131,7 @@ mod tests {
         }
     }
 
+    /// Cases: nftables-12.35
     #[test]
     fn known_endpoint_names() {
         let endpoints = [
@@ -170,6 +171,7 @@ mod tests {
         assert!(!name.ends_with(ELLIPSIS));
     }
 
+    /// Cases: nftables-12.36
     #[test]
     fn long_endpoint_names_are_cut_and_stay_distinct() {
         let long = "x".repeat(63);
@@ -183,6 +185,7 @@ mod tests {
         assert_ne!(a, b);
     }
 
+    /// Cases: nftables-12.36
     #[test]
     fn a_name_of_exactly_240_bytes_is_kept() {
         assert_eq!(object_name(&"y".repeat(231)).len(), 240);

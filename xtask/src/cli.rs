@@ -40,6 +40,12 @@ pub(crate) enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
+    /// Write the table of numbered cases, docs/cases.md: which test shows which
+    Cases {
+        /// Write nothing; fail if a number has neither a test nor a reason, or the table is out of date
+        #[arg(long)]
+        check: bool,
+    },
     /// Check licences, duplicates and sources of all dependencies with cargo-deny
     Deny,
 }

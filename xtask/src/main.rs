@@ -7,6 +7,7 @@
     reason = "this program starts cargo and prints for a person; it is no part of the product"
 )]
 
+mod cases;
 mod cli;
 mod metadata;
 mod packages;
@@ -28,6 +29,8 @@ fn main() -> ExitCode {
         Task::Lint => steps::run(steps::LINT, &[]),
         Task::Golden => tasks::golden(),
         Task::Bench { args } => tasks::bench(&args),
+        Task::Cases { check: false } => cases::write(),
+        Task::Cases { check: true } => cases::check().map(drop),
         Task::Deny => tasks::deny(),
     };
     match outcome {

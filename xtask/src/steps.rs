@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use crate::tally::Tally;
-use crate::{metadata, packages, process, tasks};
+use crate::{cases, metadata, packages, process, tasks};
 
 /// One check of a list.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +22,10 @@ const FEATURES: [&str; 2] = ["--features", "proxier-testkit/testapi"];
 const FMT: Step = Step { name: "fmt", run: || cargo(&["fmt", "--all", "--check"]) };
 const CLIPPY: Step = Step { name: "clippy", run: clippy };
 const DOC: Step = Step { name: "doc", run: doc };
+const CASES: Step = Step { name: "cases", run: cases::check };
 
 /// The steps of `cargo xtask lint`.
-pub(crate) const LINT: &[Step] = &[COMPONENTS, FMT, CLIPPY, DOC];
+pub(crate) const LINT: &[Step] = &[COMPONENTS, FMT, CLIPPY, DOC, CASES];
 
 /// The steps of `cargo xtask test`.
 pub(crate) const TEST: &[Step] = &[
@@ -32,6 +33,7 @@ pub(crate) const TEST: &[Step] = &[
     FMT,
     CLIPPY,
     DOC,
+    CASES,
     Step {
         name: "tests",
         run: || counted(&["test", "--workspace", FEATURES[0], FEATURES[1], "--tests", "--no-fail-fast"]),

@@ -276,6 +276,7 @@ fn partial(ports: usize) -> Vec<Call> {
     vec![Apply(IpFamily::Ipv4, false, ports)]
 }
 
+/// Cases: core-11.62
 #[test]
 fn nothing_is_written_before_the_first_complete_list() {
     let mut bench = Bench::new(&[IpFamily::Ipv4]);
@@ -338,6 +339,7 @@ fn a_change_never_reads_the_kernel() {
     assert_eq!(asked, vec![Apply(IpFamily::Ipv4, false, 1); 20]);
 }
 
+/// Cases: report-C6-71
 #[test]
 fn the_kernel_is_read_when_it_is_time_and_on_another_thread() {
     let mut bench = Bench::running(1);
@@ -402,6 +404,7 @@ fn a_kernel_that_cannot_be_read_is_read_again_later() {
     assert_eq!(bench.sync.timeout(), Some(VERIFY));
 }
 
+/// Cases: core-11.61, report-C3-31
 #[test]
 fn a_failure_is_tried_again_in_full_and_loses_nothing() {
     let mut bench = Bench::running(2);
@@ -434,6 +437,7 @@ fn the_first_sync_may_fail_for_long_without_a_busy_loop() {
     assert_eq!(bench.step([]), full(1));
 }
 
+/// Cases: report-C3-41
 #[test]
 fn a_refused_service_port_is_set_aside_and_tried_again() {
     let mut bench = Bench::running(2);
@@ -448,6 +452,7 @@ fn a_refused_service_port_is_set_aside_and_tried_again() {
     assert_eq!(bench.sync.timeout(), Some(VERIFY));
 }
 
+/// Cases: nftables-12.8
 #[test]
 fn leftovers_are_removed_when_the_backend_says() {
     let mut bench = Bench::running(2);

@@ -158,6 +158,30 @@ fn a_slice_that_is_no_longer_usable_is_dropped() {
     assert_eq!(endpoints(&mut world), [] as [usize; 0], "another proxy's");
 }
 
+/// Cases: core-11.26
+#[test]
+fn edge_26_what_is_ignored_asks_for_no_sync() {
+    let mut world = world();
+    world.apply(vec![good_service(), slice("web", &["10.244.1.1"]), SourceEvent::Synced]);
+    world.commit();
+    let strange = |name: &str, kind: &str, labels: Value| {
+        let object = json!({
+            "metadata": {"namespace": "d", "name": name, "labels": labels},
+            "addressType": kind,
+            "endpoints": [{"addresses": ["example.com"]}],
+            "ports": [{"name": "http", "port": 80}],
+        });
+        SourceEvent::Upsert(Object::EndpointSlice(Box::new(serde_json::from_value(object).expect("a slice"))))
+    };
+    world.apply(vec![
+        strange("names", "FQDN", json!({"kubernetes.io/service-name": "web"})),
+        strange("nobodys", "IPv4", json!({})),
+        strange("empty", "IPv4", json!({"kubernetes.io/service-name": ""})),
+    ]);
+    assert!(!world.has_pending());
+    assert_eq!(endpoints(&mut world), [1]);
+}
+
 #[test]
 fn problems_of_objects_are_told_once_and_when_they_are_over() {
     let mut world = world();

@@ -66,6 +66,7 @@ fn objects_become_rules_and_changes_apply_live() {
     assert!(status.success());
 }
 
+/// Cases: core-11.62
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn rules_of_a_previous_run_stay_until_the_first_complete_lists() {

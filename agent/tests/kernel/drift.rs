@@ -100,6 +100,7 @@ fn a_deleted_table_is_put_back() {
     repaired("delete table ip kube-proxy", "IPv4", "missing: table ip kube-proxy");
 }
 
+/// Cases: report-C3-40
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_deleted_rule_is_put_back() {
@@ -129,6 +130,7 @@ fn what_others_do_beside_us_is_no_drift() {
     stage.others_untouched();
 }
 
+/// Cases: report-C3-32
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_change_meets_a_table_that_is_gone() {

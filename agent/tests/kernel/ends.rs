@@ -59,6 +59,7 @@ fn killed_it_leaves_the_rules_and_the_next_one_takes_over() {
     assert_eq!(daemon.end(Signal::SIGTERM).0.code(), Some(0));
 }
 
+/// Cases: nftables-12.11, report-C6-71
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_start_with_nothing_new_changes_no_rule() {

@@ -7,6 +7,7 @@ fn created(name: &str, cluster_ip: &str, endpoint: &str, when: &str) -> String {
     service(name, cluster_ip, &[endpoint]).replace("2026-01-01", when)
 }
 
+/// Cases: nftables-12.31
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn of_two_services_with_one_frontend_the_older_wins() {

@@ -76,6 +76,7 @@ fn a_broken_file_is_reported_and_its_last_good_state_stays() {
     stage.in_order();
 }
 
+/// Cases: nftables-12.21
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_node_that_gets_another_address_answers_there() {
@@ -97,6 +98,7 @@ fn a_node_that_gets_another_address_answers_there() {
     assert_eq!(daemon.count(&[("level", "ERROR")]), 0);
 }
 
+/// Cases: report-C1-20
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn many_changes_at_once_are_few_syncs() {

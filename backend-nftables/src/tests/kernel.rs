@@ -22,6 +22,8 @@ use crate::objects::{Element, Key, Op, Value};
 use crate::options::{Layout, Options};
 use crate::plan::Plan;
 
+mod cases;
+
 const NODE_IP: &str = "192.0.2.3";
 
 /// Puts a test into a network namespace of its own.
@@ -178,6 +180,7 @@ fn history<B: Backend + 'static>() -> History<B> {
     ]
 }
 
+/// Cases: nftables-12.6, nftables-12.7, nftables-12.29
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn after_every_change_the_kernel_holds_what_is_believed() {
@@ -219,6 +222,7 @@ fn the_kernels_listing_reloads_and_lists_the_same() {
     }
 }
 
+/// Cases: nftables-12.40
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn the_text_of_a_plan_loads_into_the_same_table() {
@@ -237,6 +241,7 @@ fn the_text_of_a_plan_loads_into_the_same_table() {
     }
 }
 
+/// Cases: report-C3-40
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn row_40_every_kind_of_drift_is_found_named_and_repaired_and_foreign_tables_stay() {
@@ -275,6 +280,7 @@ fn row_40_every_kind_of_drift_is_found_named_and_repaired_and_foreign_tables_sta
     assert_eq!(nft("list table ip other"), other);
 }
 
+/// Cases: report-C3-32
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn row_32_a_partial_sync_over_a_flushed_kernel_is_rebuilt_in_the_same_sync() {
@@ -321,6 +327,7 @@ fn a_restart_in_another_layout_takes_over_what_is_there() {
     second.in_order("a restart in another layout");
 }
 
+/// Cases: nftables-12.11
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_restart_writes_only_differences_and_keeps_the_affinity_of_clients() {
@@ -368,6 +375,7 @@ fn a_restart_writes_only_differences_and_keeps_the_affinity_of_clients() {
     }
 }
 
+/// Cases: nftables-12.10, report-C6-68
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn row_68_a_cold_start_writes_what_is_needed_first_and_the_rest_in_bounded_transactions() {
@@ -428,6 +436,7 @@ fn a_cold_start_that_is_refused_midway_ends_whole() {
     assert!(drift.is_empty(), "{:#?}", drift.items);
 }
 
+/// Cases: nftables-12.12
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn what_cannot_be_changed_in_place_is_replaced() {
@@ -564,6 +573,7 @@ fn sabotaged(victims: Vec<ServicePortName>, fail: Arc<AtomicU32>) -> Bench<Sabot
     Bench::with(Saboteur { inner, victims, fail })
 }
 
+/// Cases: report-C3-41
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_service_that_the_kernel_refuses_is_set_aside_and_the_rest_goes_in() {
@@ -581,6 +591,7 @@ fn a_service_that_the_kernel_refuses_is_set_aside_and_the_rest_goes_in() {
     assert!(b.driver.verification().unwrap().run().unwrap().is_empty());
 }
 
+/// Cases: nftables-12.9
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn the_nth_apply_fails_and_the_next_sync_repairs() {

@@ -231,17 +231,20 @@ fn ready_counts_whatever_serving_says() {
     }
 }
 
+/// Cases: core-11.36
 #[test]
 fn edge_36_terminating_but_ready_is_a_first_choice() {
     assert_eq!(decide("C/C/no", "–", "A p; B t"), "A |  | A | yes");
     assert_eq!(decide("L/C/no", "–", "A p L; B t L"), " | A | A | yes");
 }
 
+/// Cases: core-11.38
 #[test]
 fn edge_38_internal_local_with_remote_endpoints_only_still_has_any() {
     assert_eq!(decide("L/C/no", "–", "A r R; B r R"), " |  |  | yes");
 }
 
+/// Cases: core-11.39
 #[test]
 fn edge_39_no_usable_endpoint_anywhere() {
     for policies in ["C/C/no", "L/C/no", "C/L/yes", "L/L/yes"] {
@@ -249,6 +252,7 @@ fn edge_39_no_usable_endpoint_anywhere() {
     }
 }
 
+/// Cases: core-11.40
 #[test]
 fn edge_40_only_local_endpoint_terminating_still_serves_outside() {
     let got = situations("C/L/yes", "–")[0].categorize(&endpoints("A t L; B r R"));
@@ -256,6 +260,7 @@ fn edge_40_only_local_endpoint_terminating_still_serves_outside() {
     assert!(got.local_fallback && !got.cluster_fallback);
 }
 
+/// Cases: core-11.41
 #[test]
 fn edge_41_one_unhinted_ready_endpoint_vetoes_topology() {
     let thousand = |last: &str| {
@@ -274,11 +279,13 @@ fn edge_41_one_unhinted_ready_endpoint_vetoes_topology() {
     }
 }
 
+/// Cases: core-11.42, report-C1-13
 #[test]
 fn edge_42_hints_of_unready_endpoints_do_not_count() {
     assert_eq!(decide("C/C/no", "–, a", "A u z=a; B r z=b; C t z=a"), "B |  | B | yes");
 }
 
+/// Cases: core-11.43
 #[test]
 fn edge_43_a_zone_label_starts_zone_routing() {
     let list = "A r z=a; B r z=b";
@@ -286,11 +293,13 @@ fn edge_43_a_zone_label_starts_zone_routing() {
     assert_eq!(decide("C/C/no", "–, a", list), "A |  | A | yes");
 }
 
+/// Cases: core-11.44
 #[test]
 fn edge_44_local_endpoint_hinted_elsewhere_makes_a_true_union() {
     assert_eq!(decide("C/L/yes", "–, a", "A r R z=a; B r L z=b"), "A | B | A B | yes");
 }
 
+/// Cases: core-11.45
 #[test]
 fn edge_45_all_terminating_with_hints_uses_all() {
     let got = situations("C/C/no", "–, a")[0].categorize(&endpoints("A t z=a; B t z=b; C x z=a"));

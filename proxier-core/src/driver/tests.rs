@@ -17,6 +17,8 @@ struct Fake {
     applied: Vec<bool>,
     /// Can write differences from what is there.
     takes_over: bool,
+    /// What is there cannot be read.
+    unreadable: Option<RetryClass>,
 }
 
 #[derive(Clone)]
@@ -101,6 +103,9 @@ impl Backend for Fake {
         FakePlan { full: !partial, puts, next }
     }
     fn take_over(&mut self, plan: FakePlan) -> Result<TakeOver<FakePlan>, Refusal> {
+        if let Some(class) = self.unreadable {
+            return Err(Refusal(class, Vec::new()));
+        }
         if !self.takes_over || self.kernel.is_empty() {
             return Ok(TakeOver::Replace(plan));
         }
@@ -211,6 +216,7 @@ fn the_first_sync_is_full_and_the_next_writes_the_difference() {
     assert_eq!(b.kernel("ns/b"), Some("10.1.0.2:8080"));
 }
 
+/// Cases: report-C3-31
 #[test]
 fn a_failed_sync_loses_no_change_and_the_next_is_full() {
     let mut b = Bench::new();
@@ -229,6 +235,7 @@ fn a_failed_sync_loses_no_change_and_the_next_is_full() {
     assert_eq!(b.kernel("ns/c"), Some("10.1.0.3:8080"));
 }
 
+/// Cases: report-C3-32
 #[test]
 fn row_32_a_wrong_belief_is_rebuilt_in_full_in_the_same_sync() {
     let mut b = Bench::new();
@@ -241,6 +248,7 @@ fn row_32_a_wrong_belief_is_rebuilt_in_full_in_the_same_sync() {
     assert_eq!(b.driver.backend.kernel.len(), 3);
 }
 
+/// Cases: report-C3-41
 #[test]
 fn a_refused_service_is_set_aside_with_its_reason_and_the_rest_goes_in() {
     let mut b = Bench::new();
@@ -321,6 +329,27 @@ fn a_full_sync_writes_only_what_differs_where_the_backend_can() {
     assert_eq!(report.attempts, 3, "difference, taking over, replacement");
     assert_eq!(b.driver.backend.applied.iter().filter(|full| **full).count(), 1);
     assert_eq!(b.kernel("ns/b"), Some("10.1.0.3:8080"));
+}
+
+/// What is there cannot be read, so it is not known what differs. Where trying again does not help, everything is written anew.
+///
+/// Cases: nftables-12.34
+#[test]
+fn what_cannot_be_read_is_replaced() {
+    let mut b = Bench::new();
+    b.driver.backend.unreadable = Some(RetryClass::Bug);
+    b.driver.backend.kernel.insert(http("ns/leftover"), "junk".into());
+    let report = b.sync().unwrap();
+    assert_eq!((report.kind, report.attempts, report.operations), (SyncKind::Full, 2, 3));
+    assert_eq!(b.driver.backend.applied, [true], "as one replacement");
+    assert_eq!(b.kernel("ns/leftover"), None);
+
+    let mut b = Bench::new();
+    b.driver.backend.unreadable = Some(RetryClass::Transient);
+    b.driver.backend.kernel.insert(http("ns/leftover"), "junk".into());
+    b.sync().unwrap_err();
+    assert_eq!(b.driver.backend.applied, [false; 0], "nothing is written blindly while reading may yet work");
+    assert_eq!(b.kernel("ns/leftover"), Some("junk"));
 }
 
 #[test]

@@ -232,6 +232,7 @@ fn unusable_cluster_ips_are_reported() {
     assert_eq!(problems, ["Service web/front: spec.clusterIP: \"ten\" is not an IP address"]);
 }
 
+/// Cases: core-11.1
 #[test]
 fn edge_1_headless_services_are_ignored() {
     for ports in
@@ -257,12 +258,14 @@ fn services_of_nobody_and_of_others_are_ignored() {
     }
 }
 
+/// Cases: core-11.2
 #[test]
 fn edge_2_external_name_with_a_cluster_ip_is_ignored() {
     let object = raw_service(&json!({"spec": {"type": "ExternalName"}}));
     assert_eq!(service(&object), Intake::ignored(Ignored::ExternalName));
 }
 
+/// Cases: core-11.3
 #[test]
 fn edge_3_node_port_of_a_cluster_ip_service_is_kept() {
     let got = clean(&json!({"ports": [{"port": 80, "nodePort": 30080}]}));
@@ -270,6 +273,7 @@ fn edge_3_node_port_of_a_cluster_ip_service_is_kept() {
     assert_eq!(got.ports[0].node_port.map(Port::get), Some(30080));
 }
 
+/// Cases: core-11.4
 #[test]
 fn edge_4_vip_left_over_on_a_cluster_ip_service_is_kept() {
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}});
@@ -277,12 +281,14 @@ fn edge_4_vip_left_over_on_a_cluster_ip_service_is_kept() {
     assert_eq!((got.load_balancer_vips.ipv4, problems), (ips(&["192.0.2.1"]), vec![]));
 }
 
+/// Cases: core-11.5
 #[test]
 fn edge_5_ipv6_service_has_nothing_in_ipv4() {
     let got = clean(&json!({"ipFamilies": ["IPv6"], "clusterIP": "fd00::1", "clusterIPs": ["fd00::1"]}));
     assert_eq!(got.cluster_ips, PerFamily { ipv4: None, ipv6: Some(ip("fd00::1")) });
 }
 
+/// Cases: core-11.6
 #[test]
 fn edge_6_each_family_sees_its_own() {
     let (got, problems) = read_object(&json!({
@@ -301,24 +307,28 @@ fn edge_6_each_family_sees_its_own() {
     assert_eq!(got.source_ranges, PerFamily { ipv4: nets(&["10.0.0.0/8"]), ipv6: nets(&["fd00::/16"]) });
 }
 
+/// Cases: core-11.7, nftables-12.22
 #[test]
 fn edge_7_source_range_with_leading_space() {
     let got = clean(&json!({"loadBalancerSourceRanges": [" 10.1.2.0/28", "\t10.1.3.0/28 ", ""]}));
     assert_eq!(got.source_ranges.ipv4, nets(&["10.1.2.0/28", "10.1.3.0/28"]));
 }
 
+/// Cases: core-11.8
 #[test]
 fn edge_8_range_of_everything_lifts_the_restriction() {
     let got = clean(&json!({"loadBalancerSourceRanges": ["10.0.0.0/8", "0.0.0.0/0", "fd00::/16"]}));
     assert_eq!(got.source_ranges, PerFamily { ipv4: vec![], ipv6: nets(&["fd00::/16"]) });
 }
 
+/// Cases: core-11.9
 #[test]
 fn edge_9_ranges_of_the_other_family_restrict_nothing_here() {
     let got = clean(&json!({"loadBalancerSourceRanges": ["2001:db8::/32"]}));
     assert_eq!(got.source_ranges, PerFamily { ipv4: vec![], ipv6: nets(&["2001:db8::/32"]) });
 }
 
+/// Cases: core-11.10
 #[test]
 fn edge_10_garbage_range_is_reported_and_restricts_nothing() {
     let (got, problems) = read(&json!({"loadBalancerSourceRanges": ["garbage"]}));
@@ -340,6 +350,7 @@ fn edge_10_garbage_range_is_reported_and_restricts_nothing() {
     );
 }
 
+/// Cases: core-11.11
 #[test]
 fn edge_11_external_ip_blank_and_spaced() {
     let (got, problems) = read(&json!({"externalIPs": ["", "  ", " 1.2.3.4"]}));
@@ -347,6 +358,7 @@ fn edge_11_external_ip_blank_and_spaced() {
     assert_eq!(problems, ["Service web/front: spec.externalIPs[2]: \" 1.2.3.4\" contains white space"]);
 }
 
+/// Cases: core-11.12, nftables-12.32
 #[test]
 fn edge_12_leading_zeros_become_canonical() {
     let (got, problems) = read_object(&json!({
@@ -365,6 +377,7 @@ fn edge_12_leading_zeros_become_canonical() {
     assert_eq!(got.source_ranges.ipv4, nets(&["203.0.113.0/25"]));
 }
 
+/// Cases: core-11.13
 #[test]
 fn edge_13_only_readable_addresses_of_mode_vip_are_vips() {
     let ingress = json!([
@@ -377,6 +390,7 @@ fn edge_13_only_readable_addresses_of_mode_vip_are_vips() {
     assert_eq!(problems, [""; 0]);
 }
 
+/// Cases: core-11.14
 #[test]
 fn edge_14_health_check_port_without_any_external_address() {
     let (got, problems) = read_object(&json!({
@@ -388,6 +402,7 @@ fn edge_14_health_check_port_without_any_external_address() {
     assert_eq!(got.health_check_node_port.map(Port::get), Some(32000));
 }
 
+/// Cases: core-11.15
 #[test]
 fn edge_15_local_policy_of_a_cluster_ip_service() {
     let with =
@@ -399,6 +414,7 @@ fn edge_15_local_policy_of_a_cluster_ip_service() {
     assert_eq!(with(json!(null)), TrafficPolicy::Cluster);
 }
 
+/// Cases: core-11.16
 #[test]
 fn edge_16_local_policy_without_a_type_is_cluster() {
     for kind in [json!(null), json!("")] {
@@ -407,6 +423,7 @@ fn edge_16_local_policy_without_a_type_is_cluster() {
     }
 }
 
+/// Cases: core-11.17
 #[test]
 fn edge_17_missing_health_check_port_is_reported() {
     for number in [json!(null), json!(0)] {
@@ -418,6 +435,7 @@ fn edge_17_missing_health_check_port_is_reported() {
     }
 }
 
+/// Cases: core-11.18
 #[test]
 fn edge_18_health_check_port_is_only_for_load_balancers_with_policy_local() {
     for (kind, policy) in [("NodePort", "Local"), ("LoadBalancer", "Cluster"), ("ClusterIP", "Local")] {
@@ -518,6 +536,7 @@ fn duplicate_ports_keep_the_first() {
     );
 }
 
+/// Cases: core-11.23
 #[test]
 fn edge_23_two_protocols_on_one_number_are_two_ports() {
     let got = clean(&json!({"ports": [
@@ -600,6 +619,7 @@ fn repeated_strings_of_a_slice_are_shared() {
     assert!(Arc::ptr_eq(&a.hints.nodes.as_ref().unwrap()[0], a.node.as_ref().unwrap()));
 }
 
+/// Cases: core-11.25
 #[test]
 fn edge_25_ports_without_name_or_number_are_skipped() {
     let (got, problems) = read_slice(&json!({"ports": [
@@ -622,6 +642,7 @@ fn edge_25_ports_without_name_or_number_are_skipped() {
     assert_eq!(read_slice(&json!({"ports": null})).0.ports, []);
 }
 
+/// Cases: core-11.26
 #[test]
 fn edge_26_slices_of_other_types_or_of_no_service_are_ignored() {
     let reason = |patch: Value| {
@@ -641,6 +662,7 @@ fn edge_26_slices_of_other_types_or_of_no_service_are_ignored() {
     }
 }
 
+/// Cases: core-11.27
 #[test]
 fn edge_27_only_the_first_address_is_used() {
     let (got, problems) = read_slice(&json!({"endpoints": [
@@ -659,6 +681,7 @@ fn edge_27_only_the_first_address_is_used() {
     );
 }
 
+/// Cases: core-11.34
 #[test]
 fn edge_34_conditions_default_one_by_one() {
     let conditions =
@@ -672,6 +695,7 @@ fn edge_34_conditions_default_one_by_one() {
     assert_eq!(conditions(json!({"terminating": true})), want(true, true, true));
 }
 
+/// Cases: core-11.35
 #[test]
 fn edge_35_missing_node_name_is_no_node() {
     assert_eq!(read_endpoint(&json!({"addresses": ["10.244.1.1"]})).node, None);

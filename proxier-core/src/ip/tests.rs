@@ -13,6 +13,7 @@ fn cidr(text: &str) -> String {
     parse_cidr(text).unwrap_or_else(|e| panic!("{text:?} {e}")).to_string()
 }
 
+/// Cases: core-11.12
 #[test]
 fn edge_12_leading_zeros_are_decimal() {
     assert_eq!(ip("172.30.0.041"), "172.30.0.41");

@@ -27,6 +27,7 @@ fn started(policy: Policy) -> Reconciler {
     r
 }
 
+/// Cases: core-11.62
 #[test]
 fn edge_62_nothing_happens_before_the_lists_are_complete() {
     let mut r = Reconciler::new(policy(0.0, 1.0, 30.0));
@@ -37,6 +38,7 @@ fn edge_62_nothing_happens_before_the_lists_are_complete() {
     assert_eq!(r.next(secs(1e6)), Action::Sync(SyncKind::Full));
 }
 
+/// Cases: core-11.60
 #[test]
 fn edge_60_a_request_runs_at_once_and_those_that_follow_share_one_run() {
     let mut r = started(policy(1.0, 5.0, 30.0));
@@ -62,6 +64,7 @@ fn without_a_minimum_one_change_goes_out_at_once() {
     assert_eq!(r.next(Duration::ZERO), Action::Sync(SyncKind::Partial));
 }
 
+/// Cases: core-11.61
 #[test]
 fn a_failure_is_retried_in_full_with_growing_delays() {
     let mut r = started(policy(0.0, 0.5, 3.0));

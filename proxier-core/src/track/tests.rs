@@ -29,6 +29,7 @@ fn addrs(port: &ServicePort) -> Vec<String> {
     port.endpoints.iter().map(|e| e.addr.to_string()).collect()
 }
 
+/// Cases: core-11.19
 #[test]
 fn edge_19_add_then_delete_is_nothing() {
     let mut c = cluster();
@@ -39,6 +40,7 @@ fn edge_19_add_then_delete_is_nothing() {
     assert_eq!(done.snapshot(V4).generation().0, 0);
 }
 
+/// Cases: core-11.20
 #[test]
 fn edge_20_a_change_and_back_is_nothing() {
     let mut c = cluster();
@@ -54,6 +56,7 @@ fn edge_20_a_change_and_back_is_nothing() {
     assert!(!c.upsert_service(service("ns/a", "10.0.0.1")), "an identical object leaves nothing pending");
 }
 
+/// Cases: core-11.21, core-11.22
 #[test]
 fn edge_21_and_22_ports_are_removed_and_renamed() {
     let two = vec![service_port("http", Protocol::Tcp, 80), service_port("https", Protocol::Tcp, 443)];
@@ -84,6 +87,7 @@ fn edge_21_and_22_ports_are_removed_and_renamed() {
     assert_eq!(addrs(fourth.port(&port_name("ns/a", "web", Protocol::Tcp)).unwrap()), ["10.1.0.1:8080"]);
 }
 
+/// Cases: core-11.23
 #[test]
 fn edge_23_one_number_two_protocols() {
     let mut c = cluster();
@@ -94,6 +98,7 @@ fn edge_23_one_number_two_protocols() {
     assert!(snapshot.ports().all(|p| p.frontends.len() == 1 && p.conflicts.is_empty()));
 }
 
+/// Cases: core-11.28, report-C1-1
 #[test]
 fn edge_28_running_beats_terminating_in_any_order() {
     for slices in [["a", "b"], ["b", "a"]] {
@@ -108,6 +113,7 @@ fn edge_28_running_beats_terminating_in_any_order() {
     }
 }
 
+/// Cases: core-11.29, report-C1-2
 #[test]
 fn edge_29_one_address_two_ports() {
     let mut c = cluster();
@@ -119,6 +125,7 @@ fn edge_29_one_address_two_ports() {
     assert_eq!(addrs(&http(&commit(&mut c), "ns/a")), ["10.1.0.1:80", "10.1.0.1:8080"]);
 }
 
+/// Cases: core-11.30
 #[test]
 fn edge_30_namespaces_are_apart() {
     let mut c = cluster();
@@ -131,6 +138,7 @@ fn edge_30_namespaces_are_apart() {
     assert_eq!(addrs(&http(&snapshot, "two/a")), ["10.1.0.2:8080"]);
 }
 
+/// Cases: core-11.31, core-11.32, core-11.33
 #[test]
 fn edge_31_32_33_slices_repeat_go_and_stay() {
     let mut c = cluster();
@@ -144,6 +152,20 @@ fn edge_31_32_33_slices_repeat_go_and_stay() {
     assert_eq!(addrs(&http(&commit(&mut c), "ns/a")), ["10.1.0.2:8080"]);
 }
 
+/// Cases: core-11.31
+#[test]
+fn edge_31_another_order_of_endpoints_publishes_nothing() {
+    let mut c = cluster();
+    c.upsert_service(service("ns/a", "10.0.0.1"));
+    c.upsert_slice(slice("ns/a", "a", &["10.1.0.1", "10.1.0.2"]));
+    let first = commit(&mut c);
+    assert!(c.upsert_slice(slice("ns/a", "a", &["10.1.0.2", "10.1.0.1"])), "the slice is another one");
+    let done = c.commit();
+    assert!(!done.changed.ipv4, "but what it says is the same");
+    assert_eq!(done.snapshot(V4).generation(), first.generation());
+}
+
+/// Cases: core-11.37
 #[test]
 fn edge_37_endpoints_are_sorted_as_text() {
     let mut c = cluster();
@@ -154,6 +176,7 @@ fn edge_37_endpoints_are_sorted_as_text() {
     assert_eq!(addrs(&http(&commit(&mut c), "ns/a")), ["10.0.1.10:80", "10.0.1.1:80"]);
 }
 
+/// Cases: core-11.24
 #[test]
 fn edge_24_the_external_ip_gate_hides_them_but_the_service_stays_accessible() {
     let options = TrafficOptions { external_ips: false, ..TrafficOptions::default() };
@@ -168,6 +191,7 @@ fn edge_24_the_external_ip_gate_hides_them_but_the_service_stays_accessible() {
     assert_eq!(http(&commit(&mut c), "ns/a").frontends.len(), 2, "and comes back with the gate");
 }
 
+/// Cases: core-11.43
 #[test]
 fn edge_43_a_zone_that_arrives_later_changes_the_decision() {
     let mut c = cluster();
@@ -182,6 +206,7 @@ fn edge_43_a_zone_that_arrives_later_changes_the_decision() {
     assert_eq!(http(&commit(&mut c), "ns/a").categories.cluster, [1]);
 }
 
+/// Cases: nftables-12.31
 #[test]
 fn the_older_service_gets_a_frontend_that_two_claim_and_it_moves_when_it_goes() {
     let at = |text: &str, age| Service { created: age, ..service(text, "10.0.0.1") };
@@ -257,6 +282,44 @@ fn one_change_among_many_services_touches_that_one() {
     assert_eq!(shared, 1999, "everything else is the same object, not a copy");
 }
 
+/// What is left of objects that came and went is nothing: as text, the cluster that saw 100,000 of each is a new one, but for the number
+/// of its last snapshot.
+///
+/// Cases: report-C6-70
+#[test]
+fn row_70_objects_that_are_gone_leave_nothing() {
+    const ROUNDS: u32 = 100_000;
+    let mut c = cluster();
+    for i in 0..ROUNDS {
+        let text = format!("ns/s{i}");
+        let mut s = service(&text, &format!("10.{}.{}.{}", i >> 16, i >> 8 & 255, i & 255));
+        s.ports[0].node_port = Some(port(30_000));
+        s.external_ips.ipv4 = vec![ip("192.0.2.1")];
+        c.upsert_service(s);
+        let mut e = slice(&text, "x", &["10.1.0.1", "10.1.0.2"]);
+        e.trigger = Some(Timestamp(i.into()));
+        c.upsert_slice(e);
+        if i % 10 == 0 {
+            commit(&mut c);
+        }
+        // The Service first or the slice first.
+        if i % 2 == 0 {
+            c.remove_service(&name(&text));
+        }
+        c.remove_slice(&slice(&text, "x", &[]).name);
+        c.remove_service(&name(&text));
+        if i % 100 == 0 {
+            commit(&mut c);
+        }
+    }
+    let last = commit(&mut c);
+    assert_eq!((last.len(), last.claims.len()), (0, 0));
+    let lived = format!("{c:?}").replace(&format!("{:?}", last.generation()), "Generation(0)");
+    let mut fresh = cluster();
+    commit(&mut fresh);
+    assert_eq!(lived, format!("{fresh:?}"));
+}
+
 /// A step of a random history.
 #[derive(Clone, Debug)]
 enum Step {
@@ -319,6 +382,7 @@ proptest! {
 
     /// However the objects came, with whatever commits in between: the snapshot is that of their last state, and old snapshot plus
     /// change set is the new one.
+    /// Cases: report-C1-20
     #[test]
     fn any_history_ends_where_a_fresh_start_does(steps in prop::collection::vec(step(), 1..60)) {
         let mut lived = cluster();

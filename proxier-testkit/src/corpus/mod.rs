@@ -1,4 +1,4 @@
-//! Cases: Kubernetes objects, and what must happen to packets.
+//! Cases, Kubernetes objects, and what must happen to packets.
 //!
 //! One YAML file a case, in `corpus/cases/`; the folder's `README.md` describes the format. What a case expects was worked out by hand from the
 //! specs, so that a case can find the oracle wrong as well as a backend: [`check`] puts every packet to the oracle, and

@@ -143,6 +143,7 @@ mod tests {
         gate
     }
 
+    /// Cases: core-11.62
     #[test]
     fn nothing_opens_before_both_lists() {
         let mut gate = Gate::new(NEEDS);

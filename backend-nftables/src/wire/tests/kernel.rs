@@ -127,6 +127,7 @@ fn both_writers_leave_the_same_table() {
     }
 }
 
+/// Cases: nftables-12.10
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn what_was_written_is_observed_whoever_wrote_it() {
@@ -432,6 +433,7 @@ fn no_comment_breaks_out_of_its_quotes() {
 
 /// The rule that serves all protocols of an address does so, whoever wrote it. nft would put a match on TCP in front
 /// of it if the map were declared with `tcp dport`.
+/// Cases: nftables-12.16, nftables-12.40
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn one_map_rule_translates_tcp_and_udp() {

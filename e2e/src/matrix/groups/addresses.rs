@@ -17,6 +17,7 @@ fn served(_: &Row) -> Option<Claim> {
 }
 
 /// Source ranges restrict the VIP, and nothing else.
+/// Cases: nftables-12.2, nftables-12.22, nftables-12.23, nftables-12.24, report-C2-25, report-C2-26, report-C2-29
 pub(super) fn ranges() -> Group {
     let mut group = Group::new("ranges", &[]);
     let callers = [CLIENT, STRANGER, Caller::Client("client2"), POD, Caller::Host("worker"), Caller::Vip];
@@ -68,6 +69,7 @@ pub(super) fn ranges() -> Group {
 }
 
 /// Several ports of one service.
+/// Cases: nftables-12.16
 pub(super) fn ports() -> Group {
     let mut group = Group::new("ports", &[]);
     let callers = [POD, Caller::Client("client2")];
@@ -89,6 +91,7 @@ pub(super) fn ports() -> Group {
 }
 
 /// Services of one family, and of two in either order.
+/// Cases: report-C1-19
 pub(super) fn families() -> Group {
     let mut group = Group::new("families", &[]);
     let callers = [POD, Caller::Host("worker"), CLIENT];
@@ -108,6 +111,7 @@ pub(super) fn families() -> Group {
 }
 
 /// Node ports on the addresses that are wanted, and on no other.
+/// Cases: nftables-12.17, nftables-12.18, report-C6-65
 pub(super) fn node_ports() -> Group {
     let mut group = Group::new("node-ports", &["node-cidr", "bridge"]);
     let callers = [POD, Caller::Host("worker"), Caller::Host("worker2"), CLIENT];
@@ -165,6 +169,7 @@ pub(super) fn node_addresses() -> Group {
 }
 
 /// Ports and addresses that no service has.
+/// Cases: nftables-12.13, nftables-12.14, nftables-12.15, report-C1-22
 pub(super) fn unknown() -> Group {
     let mut group = Group::new("unknown", &["no-detector", "masquerade-all"]);
     let callers = [POD, Caller::Host("worker"), CLIENT];
@@ -207,6 +212,7 @@ pub(super) fn unknown() -> Group {
 const NODE_PORT_OF_ANOTHER: u16 = 30_000;
 
 /// Two services that wish for the same frontends: the older one has them, each keeps its cluster IP.
+/// Cases: nftables-12.31
 pub(super) fn conflicts() -> Group {
     let mut group = Group::new("conflicts", &[]);
     let pods: fn(&'static str, &'static str, u8) -> Shape = |name, pod, day| {

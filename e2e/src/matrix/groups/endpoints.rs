@@ -18,6 +18,7 @@ fn served(_: &Row) -> Option<Claim> {
 }
 
 /// Ready, draining, gone, starting, and mixes of them.
+/// Cases: core-11.40, report-C1-17
 pub(super) fn conditions() -> Group {
     use EndpointShape as E;
     let mut group = Group::new("conditions", &[]);
@@ -49,6 +50,7 @@ pub(super) fn conditions() -> Group {
 }
 
 /// Hints for zones and nodes. `worker` is in zone `a`, `worker2` in zone `b`.
+/// Cases: core-11.41, core-11.42, report-C1-13, report-C1-14
 pub(super) fn topology() -> Group {
     use EndpointShape as E;
     let mut group = Group::new("topology", &[]);
@@ -81,6 +83,7 @@ pub(super) fn topology() -> Group {
 }
 
 /// Endpoints that call their own service.
+/// Cases: nftables-12.26, report-C1-23
 pub(super) fn hairpin() -> Group {
     let mut group = Group::new("hairpin", &["no-detector", "node-cidr", "bridge", "masquerade-all"]);
     let ports = || [tcp("http", 80), udp("dns", 80)];
@@ -112,6 +115,7 @@ pub(super) fn host_network() -> Group {
 }
 
 /// Clients stay with their endpoint; what that is, is nobody's claim.
+/// Cases: report-C1-5
 pub(super) fn affinity() -> Group {
     let mut group = Group::new("affinity", &["no-detector"]);
     for (name, policy, pods) in [

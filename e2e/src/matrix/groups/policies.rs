@@ -19,6 +19,7 @@ const POLICIES: [(&str, TrafficPolicy, TrafficPolicy); 4] = [
 ];
 
 /// Every pair of policies, every placement, every kind of frontend, everybody, TCP and UDP.
+/// Cases: core-11.38, nftables-12.1, nftables-12.3, nftables-12.4, nftables-12.5, nftables-12.38, nftables-12.39, report-C1-10, report-C1-11, report-C1-16, report-C3-34
 pub(super) fn policies() -> Group {
     let settings = &["no-detector", "node-cidr", "bridge", "prefix", "masquerade-all"];
     let mut group = Group::new("policies", settings);
@@ -67,6 +68,7 @@ const SOME: [Caller; 4] =
     [Caller::Pod(plan::CALLER), Caller::Host("worker"), Caller::Client("client"), Caller::Client("client2")];
 
 /// Every kind of Service, also those that are not proxied.
+/// Cases: core-11.1, core-11.15, nftables-12.25
 pub(super) fn kinds() -> Group {
     let mut group = Group::new("kinds", &[]);
     let served = |_: &Row| Some(Claim::Served);
@@ -106,6 +108,7 @@ pub(super) fn kinds() -> Group {
 }
 
 /// SCTP beside the other protocols on the same number.
+/// Cases: nftables-12.16
 pub(super) fn third_protocol() -> Group {
     let mut group = Group::new("sctp", &["no-detector", "masquerade-all"]);
     for (name, policy, pods) in [

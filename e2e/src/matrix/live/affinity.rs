@@ -46,6 +46,7 @@ fn all_served(homes: &Homes) -> bool {
     homes.iter().all(|(_, home)| ALL.contains(&home.as_str()))
 }
 
+/// Cases: nftables-12.28
 pub(super) fn endpoint_leaves(script: &mut Script<'_>) -> anyhow::Result<()> {
     let mut shape = script.service();
     shape.affinity = Some(600);

@@ -14,6 +14,7 @@ use crate::matrix::shape::EndpointShape;
 
 const BOTH: [&str; 2] = ["one", "three"];
 
+/// Cases: nftables-12.42
 pub(super) fn drained_then_removed(script: &mut Script<'_>) -> anyhow::Result<()> {
     let shape = script.service();
     script.put(&shape.clone().on(&BOTH))?;
@@ -52,6 +53,7 @@ pub(super) fn replaced(script: &mut Script<'_>) -> anyhow::Result<()> {
     script.meets("one more is added", &ways(), &[TCP, UDP], &["four", "two"])
 }
 
+/// Cases: nftables-12.6, nftables-12.42
 pub(super) fn scaled_to_zero(script: &mut Script<'_>) -> anyhow::Result<()> {
     let shape = script.service();
     script.put(&shape.clone().on(&["one"]))?;
@@ -66,6 +68,7 @@ pub(super) fn scaled_to_zero(script: &mut Script<'_>) -> anyhow::Result<()> {
     script.meets("with endpoints again", &ways(), &[TCP, UDP], &["three"])
 }
 
+/// Cases: nftables-12.14, nftables-12.42
 pub(super) fn service_removed(script: &mut Script<'_>) -> anyhow::Result<()> {
     let shape = script.service().on(&BOTH);
     script.put(&shape)?;

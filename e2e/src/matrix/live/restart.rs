@@ -8,6 +8,7 @@ use crate::matrix::observe::ANSWER;
 
 const BOTH: [&str; 2] = ["one", "three"];
 
+/// Cases: nftables-12.11
 pub(super) fn agents(script: &mut Script<'_>) -> anyhow::Result<()> {
     let mut sticky = script.service().on(&["one", "two", "three", "four"]);
     sticky.affinity = Some(600);
