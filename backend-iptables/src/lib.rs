@@ -6,4 +6,21 @@
 //!
 //! What it is not: it has no rule compiler of its own, and it touches no chain that is not named in the iptables spec, section 3.
 
+mod batch;
+pub mod belief;
+mod compare;
+pub mod desired;
+pub mod diff;
+pub mod environment;
+pub mod fragment;
+pub mod names;
 pub mod objects;
+pub mod options;
+pub mod plan;
+pub mod render;
+pub mod rule;
+pub mod saved;
+pub mod skeleton;
+pub mod takeover;
+
+pub use options::Options;
