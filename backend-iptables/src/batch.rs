@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use proxier_core::ids::ServicePortName;
 
+use crate::desired::Group;
 use crate::objects::{ChainId, Input, Op, Rule, Step, Table};
 use crate::skeleton::Shared;
 
@@ -83,6 +84,19 @@ impl Batch {
         let id = shared.id();
         let to = if id.table == Table::Nat { &mut self.chains } else { &mut self.filter };
         to.push(Step { op: Op::Chain(id), port: None });
+    }
+
+    /// Empties a shared chain that is there, and fills it; in filter, only once nat has changed.
+    pub(crate) fn rewrite(&mut self, shared: Shared, groups: &[Group], tail: &[Rule]) {
+        let id = shared.id();
+        let step = |op, port: Option<&ServicePortName>| Step { op, port: port.cloned() };
+        let to = if id.table == Table::Nat { &mut self.additions } else { &mut self.late };
+        to.push(step(Op::Chain(id.clone()), None));
+        for group in groups {
+            let append = |r: &Rule| step(Op::Append(id.clone(), r.clone()), Some(&group.port));
+            to.extend(group.rules.iter().map(append));
+        }
+        to.extend(tail.iter().map(|r| step(Op::Append(id.clone(), r.clone()), None)));
     }
 
     /// A jump from a built-in chain, at its top.

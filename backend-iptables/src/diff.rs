@@ -6,7 +6,7 @@ use proxier_core::backend::{Drift, DriftItem};
 
 use crate::belief::Belief;
 use crate::compare::Dispatch;
-use crate::desired::Want;
+use crate::desired::{Desired, Want};
 use crate::objects::{ChainId, Rule};
 use crate::saved::Saved;
 use crate::{skeleton, takeover};
@@ -14,7 +14,10 @@ use crate::{skeleton, takeover};
 /// How the tables differ from a belief.
 #[must_use]
 pub fn drift(belief: &Belief, saved: &Saved) -> Drift {
-    let desired = belief.desired();
+    between(&belief.desired(), saved)
+}
+
+fn between(desired: &Desired, saved: &Saved) -> Drift {
     let mut items = Vec::new();
     for (id, want) in &desired.chains {
         match (want, saved.chains.get(id)) {
@@ -33,8 +36,8 @@ pub fn drift(belief: &Belief, saved: &Saved) -> Drift {
             }
         }
     }
-    let held = takeover::held_by_others(&desired, saved);
-    for id in takeover::stale(&desired, saved) {
+    let held = takeover::held_by_others(desired, saved);
+    for id in takeover::stale(desired, saved) {
         let emptied = saved.chains.get(id).is_some_and(Vec::is_empty);
         if !(emptied && held.contains(&id.name)) {
             items.push(DriftItem::Unexpected(chain_text(id)));
@@ -47,8 +50,7 @@ pub fn drift(belief: &Belief, saved: &Saved) -> Drift {
 /// The same for a process that did not write it: what carries no meaning, such as comments of endpoints, does not count.
 #[must_use]
 pub fn drift_in_meaning(mut belief: Belief, saved: &Saved) -> Drift {
-    takeover::keep_comments(&mut belief, saved);
-    drift(&belief, saved)
+    between(&takeover::keep_comments(&mut belief, saved), saved)
 }
 
 fn chain_text(id: &ChainId) -> String {

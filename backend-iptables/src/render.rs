@@ -65,7 +65,7 @@ fn full(family: IpFamily, input: RenderInput<'_, Belief>, env: Environment) -> P
     let ports: Vec<_> = input.snapshot.ports().map(|p| (&p.name, Some(p))).collect();
     builder.place(&ports, input.set_aside);
     let first = &input.snapshot.context().first_services;
-    let inputs = takeover::differences(&builder.next, &Saved::default(), first);
+    let inputs = takeover::differences(&builder.next, &builder.next.desired(), &Saved::default(), first);
     builder.plan(family, true, inputs, input)
 }
 

@@ -30,8 +30,8 @@ use crate::skeleton::{self, Shared};
 #[must_use]
 pub fn take_over(plan: &Plan, saved: &Saved) -> Plan {
     let mut next = plan.next.clone();
-    keep_comments(&mut next, saved);
-    let inputs = differences(&next, saved, &plan.first);
+    let desired = keep_comments(&mut next, saved);
+    let inputs = differences(&next, &desired, saved, &plan.first);
     Plan { full: false, inputs, next, ..plan.clone() }
 }
 
@@ -54,33 +54,48 @@ pub fn replace(plan: &Plan, saved: &Saved) -> Vec<Input> {
         batches.add(unit, &[], port);
     }
     batches.close();
-    for shared in Shared::ALL {
-        if let Some(Want::Dispatch { groups, tail }) = desired.chains.get(&shared.id()) {
-            batches.current().create(shared);
-            for group in groups {
-                batches.current().append(shared, &group.rules, Some(&group.port));
-            }
-            batches.current().append(shared, tail, None);
-        }
+    for found in dispatches(&desired, saved) {
+        exchange(&desired, &found, batches.current());
     }
     jumps(&desired, saved, batches.current());
     retire(&stale(&desired, saved), &held_by_others(&desired, saved), saved, &mut batches);
     batches.into_inputs()
 }
 
-/// Takes comments of endpoints as they are: whether a service port has them depends on how large the cluster was when it was written.
-pub(crate) fn keep_comments(next: &mut Belief, saved: &Saved) {
-    let holds = |programmed: &Programmed, env| {
-        programmed.fragment(env).own.iter().all(|(id, rules)| saved.chains.get(id) == Some(rules))
-    };
-    let names: Vec<_> = next.ports.keys().cloned().collect();
-    for name in names {
-        let Some(programmed) = next.ports.get(&name) else { continue };
-        let other = Programmed { port: Arc::clone(&programmed.port), large: !programmed.large };
-        if !holds(programmed, &next.env) && holds(&other, &next.env) {
-            next.ports.insert(name, Arc::new(other));
+/// Writes a shared chain anew as a whole. What is refused stays so until nat has changed, and what will be refused is so before.
+fn exchange(desired: &Desired, found: &Found<'_>, batch: &mut Batch) {
+    let shared = found.shared;
+    let Some(Want::Dispatch { groups, tail }) = desired.chains.get(&shared.id()) else { return };
+    if found.fresh {
+        batch.create(shared);
+    } else if shared.id().table == Table::Filter {
+        for group in found.dispatch.missing.values().flatten() {
+            batch.insert(shared, &group.rules, Some(&group.port));
         }
     }
+    batch.rewrite(shared, groups, tail);
+}
+
+/// Takes comments of endpoints as they are: whether a service port has them depends on how large the cluster was when it was written. Returns
+/// what is desired then.
+pub(crate) fn keep_comments(next: &mut Belief, saved: &Saved) -> Desired {
+    let desired = next.desired();
+    let mut kept = Vec::new();
+    let written =
+        |(_, chains): &(_, Vec<(&ChainId, _)>)| chains.iter().all(|(id, _)| saved.chains.contains_key(*id));
+    for (port, _) in own_chains(&desired, saved).into_iter().filter(written) {
+        let Some(programmed) = next.ports.get(port) else { continue };
+        let other = Programmed { port: Arc::clone(&programmed.port), large: !programmed.large };
+        let own = other.fragment(&next.env).own;
+        if own.iter().all(|(id, rules)| saved.chains.get(id) == Some(rules)) {
+            kept.push((port.clone(), Arc::new(other)));
+        }
+    }
+    if kept.is_empty() {
+        return desired;
+    }
+    next.ports.extend(kept);
+    next.desired()
 }
 
 /// Chains that are ours by their names, and that nobody wants.
@@ -106,11 +121,15 @@ fn target(rule: &Rule) -> Option<&str> {
 }
 
 /// What takes the tables from what was found to what is wanted.
-pub(crate) fn differences(next: &Belief, saved: &Saved, first: &[ServiceName]) -> Vec<Input> {
-    let desired = next.desired();
-    let stale = stale(&desired, saved);
-    let found = dispatches(&desired, saved);
-    let own = own_chains(&desired, saved);
+pub(crate) fn differences(
+    next: &Belief,
+    desired: &Desired,
+    saved: &Saved,
+    first: &[ServiceName],
+) -> Vec<Input> {
+    let stale = stale(desired, saved);
+    let found = dispatches(desired, saved);
+    let own = own_chains(desired, saved);
     let rewritten = |(id, want): (&ChainId, &Want)| match (want, saved.chains.get(id)) {
         (Want::Exactly { rules, .. }, Some(seen)) => seen != rules,
         _ => false,
@@ -119,12 +138,12 @@ pub(crate) fn differences(next: &Belief, saved: &Saved, first: &[ServiceName]) -
         && found.iter().all(|f| f.dispatch.only_lacks())
         && !desired.chains.iter().any(rewritten);
     let mut batches = Batches::new(next.env.facts.chains_per_input);
-    fixed_chains(&desired, saved, false, batches.current());
+    fixed_chains(desired, saved, false, batches.current());
     for found in found.iter().filter(|f| f.fresh) {
         batches.fresh(found.shared, found.tail.to_vec());
     }
     if only_lacks {
-        jumps(&desired, saved, batches.current());
+        jumps(desired, saved, batches.current());
     }
     for programmed in in_order(next, first) {
         port_differences(&programmed.port.name, &own, &found, &mut batches);
@@ -133,9 +152,9 @@ pub(crate) fn differences(next: &Belief, saved: &Saved, first: &[ServiceName]) -
         leftovers(found, batches.current());
     }
     if !only_lacks {
-        jumps(&desired, saved, batches.current());
+        jumps(desired, saved, batches.current());
     }
-    retire(&stale, &held_by_others(&desired, saved), saved, &mut batches);
+    retire(&stale, &held_by_others(desired, saved), saved, &mut batches);
     batches.into_inputs()
 }
 

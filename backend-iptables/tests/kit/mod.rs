@@ -56,21 +56,18 @@ impl Tables {
         }
     }
 
-    /// Applies one input up to the end of its n-th table section; `false` if it has fewer.
-    pub fn apply_sections(&mut self, input: &Input, sections: usize) -> bool {
-        let mut seen = 0;
-        let mut open = None;
-        for step in &input.steps {
-            let table = step.op.chain().table;
-            if open != Some(table) {
-                (seen, open) = (seen + 1, Some(table));
+    /// Applies inputs and looks at the tables after each section, as packets do.
+    pub fn apply_watched(&mut self, inputs: &[Input], mut look: impl FnMut(&Self)) {
+        for input in inputs {
+            let tables = input.steps.iter().map(|s| s.op.chain().table);
+            let next = tables.clone().skip(1).map(Some).chain([None]);
+            for ((step, table), next) in input.steps.iter().zip(tables.clone()).zip(next) {
+                self.step(&step.op).unwrap_or_else(|e| panic!("{}: {e}", step.op.line()));
+                if next != Some(table) {
+                    look(self);
+                }
             }
-            if seen > sections {
-                return true;
-            }
-            self.step(&step.op).unwrap();
         }
-        false
     }
 
     pub fn step(&mut self, op: &Op) -> Result<(), String> {
