@@ -73,8 +73,7 @@ fn golden_changes() {
     let mut tell = |what: &str, plan: &backend_iptables::plan::Plan| {
         told += &format!("# {what}\n{}\n", plan.text());
     };
-    let pods =
-        |numbers: &[u8]| numbers.iter().map(|n| endpoint(&format!("10.244.{}.1", n), *n == 0)).collect();
+    let pods = |numbers: &[u8]| numbers.iter().map(|n| endpoint(&format!("10.244.{n}.1"), *n == 0)).collect();
     story.set(&service("other", "10.96.0.9"), pods(&[0]));
     tell("a Service without endpoints", &story.set(&front, Vec::new()));
     tell("its first endpoint", &story.set(&front, pods(&[0])));

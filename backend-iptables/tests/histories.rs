@@ -20,10 +20,10 @@ use proxier_testkit::build::History;
 /// Loopback node ports by the seed, since the builders leave them off.
 fn history(seed: u64) -> History {
     let mut out = History::from_seed(seed);
-    out.options.localhost_node_ports = seed % 2 == 0;
+    out.options.localhost_node_ports = seed.is_multiple_of(2);
     for step in &mut out.steps {
         if let proxier_testkit::build::Step::SetOptions(options) = step {
-            options.localhost_node_ports = seed % 3 == 0;
+            options.localhost_node_ports = seed.is_multiple_of(3);
         }
     }
     out
@@ -31,10 +31,10 @@ fn history(seed: u64) -> History {
 
 /// Counters, bounds, and what a kernel may lack, by the seed.
 fn facts(seed: u64) -> Facts {
-    let base = if seed % 4 == 0 { Facts::of(Variant::Legacy) } else { Facts::default() };
+    let base = if seed.is_multiple_of(4) { Facts::of(Variant::Legacy) } else { Facts::default() };
     Facts {
-        count_localhost: seed % 2 == 0,
-        recent: seed % 5 != 0,
+        count_localhost: seed.is_multiple_of(2),
+        recent: !seed.is_multiple_of(5),
         chains_per_input: base.chains_per_input.map(|_| 1 + (seed % 7) as usize),
         ..base
     }
@@ -114,7 +114,7 @@ fn play(seed: u64, family: IpFamily) -> (usize, usize) {
                 let taken = take_over(&full(snapshot, &facts), &tables.saved());
                 let mut bad = Ok(());
                 tables.clone().apply_watched(taken.inputs(), |t| {
-                    bad = bad.clone().and_then(|()| watched(t, old, snapshot))
+                    bad = bad.clone().and_then(|()| watched(t, old, snapshot));
                 });
                 assert_eq!(bad, Ok(()), "{place}, taken over");
             }
@@ -123,7 +123,7 @@ fn play(seed: u64, family: IpFamily) -> (usize, usize) {
                 Some((_, old)) if facts.chains_per_input.is_none() => {
                     let mut bad = Ok(());
                     tables.apply_watched(&inputs, |t| {
-                        bad = bad.clone().and_then(|()| watched(t, old, snapshot))
+                        bad = bad.clone().and_then(|()| watched(t, old, snapshot));
                     });
                     assert_eq!(bad, Ok(()), "{place}");
                 }
