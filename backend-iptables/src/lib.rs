@@ -6,4 +6,13 @@
 //!
 //! What it is not: it has no rule compiler of its own, and it touches no chain that is not named in the iptables spec, section 3.
 
+pub mod accounting;
+pub mod error;
+pub mod message;
 pub mod objects;
+pub mod restore;
+pub mod saved;
+#[cfg(test)]
+mod script;
+pub mod tool;
+pub mod trial;
