@@ -7,9 +7,12 @@
 //! What it is not: it has no rule compiler of its own, and it touches no chain that is not named in the iptables spec, section 3.
 
 pub mod accounting;
+pub mod cleanup;
 pub mod error;
+pub mod localnet;
 pub mod message;
 pub mod objects;
+pub mod probe;
 pub mod restore;
 pub mod saved;
 #[cfg(test)]

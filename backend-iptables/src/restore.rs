@@ -207,3 +207,6 @@ fn ends(inputs: &[Input]) -> BTreeMap<&ServicePortName, usize> {
     }
     ends
 }
+
+#[cfg(test)]
+mod tests;

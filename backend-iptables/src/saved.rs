@@ -1,10 +1,10 @@
-//! Reads `iptables-save`: chains, policies and rules in the tool's spelling, without counters.
+//! Reads `iptables-save`: chains and rules in the tool's spelling, without policies and counters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proxier_sys::runner::{CommandSpec, Runner};
-use std::time::Duration;
 
 use crate::error::Error;
 use crate::message::{self, Failure};
@@ -19,8 +19,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Saved {
     /// Chains, each with its rules in order.
     pub chains: BTreeMap<ChainId, Vec<Rule>>,
-    /// Policies of built-in chains.
-    pub policies: BTreeMap<ChainId, String>,
 }
 
 impl Saved {
@@ -101,13 +99,9 @@ impl<K: Fn(Table, &str) -> bool> Reader<K> {
     }
 
     fn chain(&mut self, rest: &str) -> Option<()> {
-        let (name, rest) = rest.split_once(' ')?;
+        let (name, _) = rest.split_once(' ')?;
         let Some(table) = self.table.filter(|t| (self.keep)(*t, name)) else { return Some(()) };
         let chain = ChainId { table, name: name.into() };
-        let policy = rest.split(' ').next()?;
-        if policy != "-" {
-            self.saved.policies.insert(chain.clone(), policy.to_owned());
-        }
         self.saved.chains.insert(chain, Vec::new());
         Some(())
     }
@@ -182,7 +176,7 @@ COMMIT
     }
 
     #[test]
-    fn chains_rules_and_policies_are_read() {
+    fn chains_and_their_rules_are_read() {
         let saved = parse("save", LISTING, |_, chain| chain != "OTHER").unwrap();
         let names: Vec<_> = saved.chains.keys().map(|c| (c.table, &*c.name)).collect();
         assert_eq!(
@@ -192,10 +186,6 @@ COMMIT
         let rules: Vec<_> = saved.rules(&nat("KUBE-SERVICES")).iter().map(|r| &*r.0).collect();
         assert_eq!(rules, ["-d 10.96.0.1/32 -j RETURN", ""]);
         assert!(saved.rules(&nat("KUBE-EMPTY")).is_empty());
-        assert_eq!(
-            saved.policies.into_iter().collect::<Vec<_>>(),
-            [(nat("PREROUTING"), "ACCEPT".to_owned())]
-        );
     }
 
     #[test]
