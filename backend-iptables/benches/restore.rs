@@ -151,11 +151,8 @@ impl Shape {
             // Chains first: the tool has to know what is jumped to.
             steps.sort_by_key(|s| !matches!(s.op, Op::Chain(_)));
             let dispatch = services.map(|i| append("KUBE-SERVICES", Self::dispatch(i)));
-            if dispatch_last && chains != usize::MAX {
-                last.extend(dispatch)
-            } else {
-                steps.extend(dispatch)
-            }
+            let dispatch_to = if dispatch_last && chains != usize::MAX { &mut last } else { &mut steps };
+            dispatch_to.extend(dispatch);
             inputs.push(Input { steps });
         }
         inputs.extend(last.chunks(2_000).map(|some| Input { steps: some.to_vec() }));

@@ -17,5 +17,6 @@ pub mod restore;
 pub mod saved;
 #[cfg(test)]
 mod script;
+pub mod spelling;
 pub mod tool;
 pub mod trial;

@@ -11,7 +11,9 @@ use std::path::Path;
 
 use crate::error::Error;
 use crate::message::{self, Failure};
+use crate::objects::{ChainId, Table};
 use crate::restore;
+use crate::saved;
 use crate::tool::{self, Chosen, OLDEST, Tools, Variant};
 use crate::trial::{NewTrial, Trial};
 
@@ -28,6 +30,8 @@ pub struct Probed {
     pub recent: bool,
     /// Rules may mention counting objects.
     pub nfacct: bool,
+    /// The tool prints rules as they were written. Where it does not, compare by [`crate::spelling::canonical`].
+    pub same_spelling: bool,
     /// `nf_conntrack_tcp_be_liberal` could be read and is not 0 (iptables spec 5.2).
     pub tcp_be_liberal: bool,
 }
@@ -66,7 +70,8 @@ pub fn probe(
     let (tcp_be_liberal, requirement) = be_liberal(sysctl);
     requirements.push(requirement);
     let found = |what: &str| requirements.iter().any(|r| r.what == what && r.found);
-    let [random_fully, recent, nfacct, reject] = [RANDOM_FULLY, RECENT, NFACCT, REJECT].map(found);
+    let [random_fully, recent, nfacct, reject, same_spelling] =
+        [RANDOM_FULLY, RECENT, NFACCT, REJECT, SPELLING].map(found);
     Ok(Probed {
         capabilities: Capabilities {
             protocols: Protocol::ALL.to_vec(),
@@ -83,6 +88,7 @@ pub fn probe(
         random_fully,
         recent,
         nfacct,
+        same_spelling,
         tcp_be_liberal,
     })
 }
@@ -124,6 +130,7 @@ const RANDOM_FULLY: &str = "MASQUERADE --random-fully";
 const RECENT: &str = "match recent";
 const NFACCT: &str = "match nfacct";
 const REJECT: &str = "target REJECT";
+const SPELLING: &str = "rules printed as written";
 const PROBE: &str = "proxier_probe";
 
 struct Feature {
@@ -173,10 +180,18 @@ fn features(trial: NewTrial<'_>, tools: &Tools) -> Vec<Requirement> {
     };
     let all = FEATURES.into_iter().chain([needed("target DNAT", "nat", dnat)]);
     match trial() {
-        Ok(place) => all.map(|feature| try_feature(&*place, tools, &feature)).collect(),
+        Ok(place) => {
+            let mut told: Vec<Requirement> =
+                all.map(|feature| try_feature(&*place, tools, &feature)).collect();
+            told.push(spelling(&*place, tools));
+            told
+        }
         // Without the right to try, what the tool refuses later says the same; only what is optional is not counted on.
         Err(reason) => all
-            .map(|f| told(f.name, f.required || f.name == RECENT, f.required, format!("not tried: {reason}")))
+            .map(|f| (f.name, f.required || f.name == RECENT, f.required))
+            // The tested version's spelling is the one that is written.
+            .chain([(SPELLING, true, false)])
+            .map(|(name, found, required)| told(name, found, required, format!("not tried: {reason}")))
             .collect(),
     }
 }
@@ -200,6 +215,45 @@ fn try_feature(place: &dyn Trial, tools: &Tools, feature: &Feature) -> Requireme
             },
         ),
         Err(error) => told(false, error.to_string()),
+    }
+}
+
+/// One rule of each kind, in the spelling that this backend writes; `{}` is an address and its length.
+const WRITTEN: [&str; 8] = [
+    "-d {} -p tcp -m comment --comment \"a/b:c cluster IP\" -m tcp --dport 80 -j RETURN",
+    "! -s {} -p udp -m comment --comment \"a/b cluster IP\" -m udp --dport 80 -j RETURN",
+    "-s {} -m comment --comment \"a/b:c\" -j RETURN",
+    "-m comment --comment \"a/b -> c\" -m statistic --mode random --probability 0.33333333349 -j RETURN",
+    "-p tcp -m comment --comment \"a/b\" -m addrtype --dst-type LOCAL -m tcp --dport 80 -j RETURN",
+    "-m mark ! --mark 0x4000/0x4000 -j RETURN",
+    "-j MARK --set-xmark 0x4000/0x4000",
+    "-m conntrack --ctstate RELATED,ESTABLISHED -j RETURN",
+];
+
+/// Whether the tool prints rules as they were written.
+fn spelling(place: &dyn Trial, tools: &Tools) -> Requirement {
+    let told = |found, detail| told(SPELLING, found, false, detail);
+    let address = match tools.family {
+        IpFamily::Ipv4 => "192.0.2.1/32",
+        IpFamily::Ipv6 => "2001:db8::1/128",
+    };
+    let written = WRITTEN.map(|rule| rule.replace("{}", address));
+    let lines: String = written.iter().map(|rule| format!("-A KUBE-PROBE {rule}\n")).collect();
+    let input = format!("*nat\n:KUBE-PROBE - [0:0]\n{lines}COMMIT\n");
+    match place.run(&restore::command(tools, &input)) {
+        Ok(output) if output.success() => {}
+        Ok(output) => return told(false, output.first_error_line()),
+        Err(error) => return told(false, error.to_string()),
+    }
+    let read = match saved::read(place, tools, |table, chain| table == Table::Nat && chain == "KUBE-PROBE") {
+        Ok(read) => read,
+        Err(error) => return told(false, error.to_string()),
+    };
+    let chain = ChainId { table: Table::Nat, name: "KUBE-PROBE".into() };
+    let rules = read.rules(&chain);
+    match written.iter().zip(rules).find(|(written, read)| **written != *read.0) {
+        Some((written, read)) => told(false, format!("{written:?} is printed as {:?}", &*read.0)),
+        None => told(rules.len() == written.len(), format!("{} of {} rules", rules.len(), written.len())),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The real tools on the real kernel, both variants, each test in a network namespace of its own.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::fs::File;
 use std::sync::mpsc;
 use std::thread;
@@ -218,7 +220,10 @@ fn the_probe_finds_this_kernel_usable_and_changes_nothing() {
             let probed = probe::probe(&runner, &scratch, &Sysctl::new(), family, Some(variant)).unwrap();
             let missing: Vec<_> = probed.capabilities.missing().collect();
             assert!(missing.is_empty(), "{variant} {family}: {missing:?}");
-            assert!(probed.random_fully && probed.recent, "{variant} {family}: {probed:?}");
+            assert!(
+                probed.random_fully && probed.recent && probed.same_spelling,
+                "{variant} {family}: {probed:?}"
+            );
             let all = tool::all(&runner, family).unwrap();
             assert!(
                 all.iter().all(|t| list(t).chains.keys().all(|c| !is_ours(c.table, &c.name))),
