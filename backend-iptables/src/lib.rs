@@ -6,21 +6,33 @@
 //!
 //! What it is not: it has no rule compiler of its own, and it touches no chain that is not named in the iptables spec, section 3.
 
+pub mod accounting;
 mod batch;
 pub mod belief;
+pub mod cleanup;
 mod compare;
 pub mod desired;
 pub mod diff;
 pub mod environment;
+pub mod error;
 pub mod fragment;
+pub mod localnet;
+pub mod message;
 pub mod names;
 pub mod objects;
 pub mod options;
 pub mod plan;
+pub mod probe;
 pub mod render;
+pub mod restore;
 pub mod rule;
 pub mod saved;
+#[cfg(test)]
+mod script;
 pub mod skeleton;
+pub mod spelling;
 pub mod takeover;
+pub mod tool;
+pub mod trial;
 
 pub use options::Options;
