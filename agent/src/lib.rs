@@ -8,6 +8,7 @@ pub mod commands;
 pub mod config;
 pub mod lab;
 pub mod registry;
+pub mod service_manager;
 pub mod source;
 pub mod sync;
 pub mod telemetry;

@@ -5,12 +5,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use proxier_core::backend::Drift;
+use proxier_core::backend::{Drift, Progress};
 use proxier_core::driver::{Instance, SyncError, SyncKind, SyncReport, Verification};
 use proxier_core::ids::{Generation, IpFamily};
 use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
 use proxier_core::snapshot::Snapshot;
 
+use crate::service_manager::Notifier;
 use crate::source::{SourceError, SourceEvent};
 use crate::world::World;
 
@@ -51,6 +52,9 @@ pub struct SyncLoop {
     lanes: Vec<Lane>,
     clock: Clock,
     own: SyncSender<Message>,
+    notifier: Notifier,
+    /// The service manager knows that the rules are in force.
+    ready: bool,
 }
 
 impl SyncLoop {
@@ -80,7 +84,19 @@ impl SyncLoop {
             verifying: false,
             programmed: false,
         };
-        Self { world, lanes: instances.into_iter().map(lane).collect(), clock, own }
+        let lanes = instances.into_iter().map(lane).collect();
+        Self { world, lanes, clock, own, notifier: Notifier::default(), ready: false }
+            .telling(Notifier::default())
+    }
+
+    /// The same, and a service manager is told how far the loop is.
+    #[must_use]
+    pub fn telling(mut self, notifier: Notifier) -> Self {
+        for lane in &mut self.lanes {
+            lane.tell_progress(notifier.another());
+        }
+        self.notifier = notifier;
+        self
     }
 
     /// Runs until told to stop. The kernel keeps what was programmed.
@@ -114,7 +130,10 @@ impl SyncLoop {
         let mut taken = 0;
         while let Some(message) = next {
             match message {
-                Message::Stop => return ControlFlow::Break(Ok(())),
+                Message::Stop => {
+                    self.notifier.stopping();
+                    return ControlFlow::Break(Ok(()));
+                }
                 Message::SourceEnded(result) => return ControlFlow::Break(result),
                 Message::Events(events) => self.world.apply(events),
                 Message::Verified(family, generation, result) => self.verified(family, generation, result),
@@ -126,6 +145,7 @@ impl SyncLoop {
         for at in 0..self.lanes.len() {
             self.act(at);
         }
+        self.tell_ready();
         ControlFlow::Continue(())
     }
 
@@ -189,6 +209,24 @@ impl SyncLoop {
         }
     }
 
+    /// Once every family's first snapshot is in the kernel.
+    fn tell_ready(&mut self) {
+        if self.ready || self.lanes.is_empty() || !self.lanes.iter().all(|l| l.programmed) {
+            return;
+        }
+        self.ready = true;
+        let families: Vec<String> = self
+            .lanes
+            .iter()
+            .map(|l| {
+                let ports = l.instance.adopted().map_or(0, Snapshot::len);
+                format!("{ports} {} service ports", l.instance.family())
+            })
+            .collect();
+        let backend = self.lanes.first().map_or("", |l| l.instance.name());
+        self.notifier.ready(&format!("{backend}: {} in force", families.join(", ")));
+    }
+
     fn verified(&mut self, family: IpFamily, generation: Generation, result: Result<Drift, SyncError>) {
         let now = (self.clock)();
         let Some(lane) = self.lanes.iter_mut().find(|l| l.instance.family() == family) else { return };
@@ -226,6 +264,16 @@ impl SyncLoop {
 }
 
 impl Lane {
+    /// A sync of several steps says after each how far it is.
+    fn tell_progress(&mut self, notifier: Notifier) {
+        let (backend, family) = (self.instance.name(), self.instance.family());
+        self.instance.on_progress(Box::new(move |p: Progress| {
+            let Progress { ports, ports_all, steps, steps_all } = p;
+            tracing::info!(backend, %family, ports, ports.all = ports_all, steps, steps.all = steps_all, "writing");
+            notifier.status(&format!("{backend} {family}: {ports} of {ports_all} service ports written"));
+        }));
+    }
+
     fn sync(&mut self, kind: SyncKind, clock: &Clock) {
         let Some(snapshot) = &self.snapshot else { return };
         self.reconciler.started();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proxier_core::backend::{ApplyReport, Refused};
+use proxier_core::backend::{ApplyReport, Progress, ProgressSink, Refused};
 use proxier_core::ids::ServicePortName;
 use proxier_sys::netlink::{NetfilterSocket, RefusedMessage, errno_name};
 
@@ -22,7 +22,11 @@ const LATER: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// What the kernel refused; then nothing of the plan is in force.
-pub fn apply(socket: &mut NetfilterSocket, plan: Plan) -> Result<(Belief, ApplyReport), Error> {
+pub fn apply(
+    socket: &mut NetfilterSocket,
+    plan: Plan,
+    told: ProgressSink<'_>,
+) -> Result<(Belief, ApplyReport), Error> {
     let mut report = ApplyReport { operations: plan.ops.len(), ..ApplyReport::default() };
     let progress = if plan.cuts.is_empty() { Vec::new() } else { cold::progress(&plan) };
     let mut before = 0;
@@ -38,8 +42,8 @@ pub fn apply(socket: &mut NetfilterSocket, plan: Plan) -> Result<(Belief, ApplyR
         }
         before += ops.len();
         if let Some(ports) = progress.get(at) {
-            let (transactions, of) = (at + 1, progress.len());
-            tracing::info!(family = %plan.table.family, ports, ports.all = plan.next.len(), transactions, transactions.all = of, "cold start");
+            let (ports, ports_all) = (*ports, plan.next.len());
+            told(Progress { ports, ports_all, steps: at + 1, steps_all: progress.len() });
         }
     }
     let later = plan.later();

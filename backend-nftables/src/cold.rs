@@ -5,7 +5,9 @@
 //! agent had not come that far.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use proxier_core::backend::TakeOver;
 use proxier_core::ids::{ServiceName, ServicePortName};
 
 use crate::objects::Op;
@@ -15,23 +17,21 @@ use crate::render::Owner;
 /// Operations of a transaction, about: some ten milliseconds of the kernel's time.
 const TRANSACTION: usize = 2_000;
 
-/// The same plan in several transactions; `None` if it is small, or not a full one.
+/// The same plan in several transactions; as it is when it is small, or not a full one. Nothing of it is copied: a node that is starting has no
+/// memory to spare for a second copy of everything.
 #[must_use]
-pub fn in_order(plan: &Plan) -> Option<Plan> {
+pub fn in_order(plan: Plan) -> TakeOver<Plan> {
     if !plan.full || plan.ops.len() <= TRANSACTION {
-        return None;
+        return TakeOver::Replace(plan);
     }
-    let mut ranked: Vec<(Rank<'_>, (&Op, &Owner))> = plan
-        .ops
-        .iter()
-        .zip(&plan.owners)
-        .map(|(op, owner)| (rank(&plan.first, owner), (op, owner)))
-        .collect();
+    let first = Arc::clone(&plan.first);
+    let mut steps: Vec<(Op, Owner)> = plan.ops.into_iter().zip(plan.owners).collect();
     // Stable: within a service port, and among what is shared, the order of the plan stays.
-    ranked.sort_by(|a, b| a.0.cmp(&b.0));
-    let cuts = cuts(&ranked.iter().map(|r| r.0).collect::<Vec<_>>(), plan.first.len());
-    let (ops, owners) = ranked.into_iter().map(|(_, (op, owner))| (op.clone(), owner.clone())).unzip();
-    Some(Plan { ops, owners, cuts, full: false, ..plan.clone() })
+    steps.sort_by(|a, b| rank(&first, &a.1).cmp(&rank(&first, &b.1)));
+    let ranks: Vec<Rank<'_>> = steps.iter().map(|(_, owner)| rank(&first, owner)).collect();
+    let cuts = cuts(&ranks, first.len());
+    let (ops, owners) = steps.into_iter().unzip();
+    TakeOver::Differences(Plan { ops, owners, cuts, full: false, ..plan })
 }
 
 /// When an operation is due, and for which service port it is.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proxier_core::backend::{
-    ApplyReport, Backend, Capabilities, CleanupReport, Drift, RenderInput, SetAside,
+    ApplyReport, Backend, Capabilities, CleanupReport, Drift, ProgressSink, RenderInput, SetAside, TakeOver,
 };
 use proxier_core::changes::ChangeSet;
 use proxier_core::ids::IpFamily;
@@ -86,7 +86,7 @@ impl Backend for Nftables {
         render::render(&self.table, &self.options, input)
     }
 
-    fn take_over(&mut self, plan: &Plan) -> Result<Option<Plan>, Error> {
+    fn take_over(&mut self, plan: Plan) -> Result<TakeOver<Plan>, Error> {
         let table = self.table.clone();
         let observed = wire::observe(self.socket()?, &table)?;
         Ok(takeover::take_over(&self.options, plan, &observed))
@@ -96,8 +96,8 @@ impl Backend for Nftables {
         apply::check(self.socket()?, plan)
     }
 
-    fn apply(&mut self, plan: Plan) -> Result<(Belief, ApplyReport), Error> {
-        apply::apply(self.socket()?, plan)
+    fn apply(&mut self, plan: Plan, progress: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Error> {
+        apply::apply(self.socket()?, plan, progress)
     }
 
     fn verify(&mut self, belief: &Belief) -> Result<Drift, Error> {

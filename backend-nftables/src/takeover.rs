@@ -14,15 +14,23 @@ use crate::objects::{Element, Key, Name, Observed, ObservedElement, ObservedRule
 use crate::options::Options;
 use crate::plan::Plan;
 use crate::render::Steps;
+use proxier_core::backend::TakeOver;
 use proxier_core::ids::EndpointAddr;
 use proxier_core::snapshot::{Frontend, FrontendKey};
 
-/// The differences; `None` if the plan must be applied as it is.
+/// The differences, or the plan as it is. Where nothing is, a large plan is cut into bounded transactions.
 #[must_use]
-pub fn take_over(options: &Options, plan: &Plan, observed: &Observed) -> Option<Plan> {
+pub fn take_over(options: &Options, plan: Plan, observed: &Observed) -> TakeOver<Plan> {
     if !observed.exists {
         return cold::in_order(plan);
     }
+    match differences(options, &plan, observed) {
+        Some(differences) => TakeOver::Differences(differences),
+        None => TakeOver::Replace(plan),
+    }
+}
+
+fn differences(options: &Options, plan: &Plan, observed: &Observed) -> Option<Plan> {
     if !plan.full {
         return None;
     }

@@ -9,7 +9,7 @@ use backend_nftables::objects::Chain;
 use backend_nftables::options::Layout;
 use backend_nftables::plan::Plan;
 use backend_nftables::{Nftables, Options, takeover, text};
-use proxier_core::backend::{Backend, Plan as _, PlanEntry};
+use proxier_core::backend::{Backend, Plan as _, PlanEntry, TakeOver};
 use proxier_core::ids::{EndpointAddr, IpFamily, NodeName, Port, ServicePortName};
 use proxier_core::model::{
     Conditions, Hints, NodeFacts, ServiceType, SliceEndpoint, SlicePort, TrafficPolicy,
@@ -59,10 +59,12 @@ impl Subject for Nft {
         Script { entries, later, belief: plan.next().clone() }
     }
 
-    fn take_over(&self, plan: &Plan, held: &Belief, model: &nft::Ruleset) -> Option<Plan> {
+    fn take_over(&self, plan: Plan, held: &Belief, model: &nft::Ruleset) -> TakeOver<Plan> {
         let options = self.options();
         let mut observed = held.expected(&options);
-        let table = model.table(plan.table().family, &plan.table().name)?;
+        let Some(table) = model.table(plan.table().family, &plan.table().name) else {
+            return TakeOver::Replace(plan);
+        };
         for name in held.doomed().filter(|name| table.chain(name).is_some()) {
             let emptied = Chain { name: Arc::clone(name), base: None, comment: None };
             observed.chains.insert(Arc::clone(name), (emptied, Vec::new()));

@@ -148,6 +148,31 @@ pub struct ApplyReport {
     pub follow_up: Option<Duration>,
 }
 
+/// How far an `apply` of several steps is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Service ports that are complete in the kernel.
+    pub ports: usize,
+    /// Service ports when all is done.
+    pub ports_all: usize,
+    /// Steps that are done: transactions, or inputs of a tool.
+    pub steps: usize,
+    /// Steps altogether.
+    pub steps_all: usize,
+}
+
+/// Whoever wants to know how far an `apply` is.
+pub type ProgressSink<'a> = &'a mut dyn FnMut(Progress);
+
+/// What became of a full plan when the backend had looked at the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakeOver<P> {
+    /// What has to be written to get from what is there to what the plan asks for.
+    Differences(P),
+    /// The plan as it was: nothing can be taken over.
+    Replace(P),
+}
+
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RetryClass {
@@ -263,14 +288,13 @@ pub trait Backend: Send {
     fn render(&self, input: RenderInput<'_, Self::Belief>) -> Self::Plan;
 
     /// Looks at what the kernel holds of ours and turns a full plan into the differences from it: what is right already stays, with all that
-    /// hangs on it, such as the affinity of clients. `None` when there is nothing to take over, or when it cannot be changed in place; then the plan
-    /// is to be applied as it is. The default takes nothing over.
+    /// hangs on it, such as the affinity of clients. [`TakeOver::Replace`] when there is nothing to take over, or when it cannot be changed in place;
+    /// then the plan is to be applied as it is. The default takes nothing over.
     ///
     /// # Errors
     /// When the kernel cannot be read.
-    fn take_over(&mut self, plan: &Self::Plan) -> Result<Option<Self::Plan>, Self::Error> {
-        let _ = plan;
-        Ok(None)
+    fn take_over(&mut self, plan: Self::Plan) -> Result<TakeOver<Self::Plan>, Self::Error> {
+        Ok(TakeOver::Replace(plan))
     }
 
     /// Asks the kernel whether it would take the plan, without changing it.
@@ -279,11 +303,16 @@ pub trait Backend: Send {
     /// Where the plan was refused; [`RetryClass::Unsupported`] when [`Capabilities::check`] is false.
     fn check(&mut self, plan: &Self::Plan) -> Result<(), Self::Error>;
 
-    /// Carries the plan out, all or nothing as far as [`Capabilities::atomicity`] goes, and returns what the kernel holds now.
+    /// Carries the plan out, all or nothing as far as [`Capabilities::atomicity`] goes, and returns what the kernel holds now. A plan of several
+    /// steps tells after each how far it is.
     ///
     /// # Errors
     /// What the kernel refused; the caller's belief then still stands, as far as the atomicity goes.
-    fn apply(&mut self, plan: Self::Plan) -> Result<(Self::Belief, ApplyReport), Self::Error>;
+    fn apply(
+        &mut self,
+        plan: Self::Plan,
+        progress: ProgressSink<'_>,
+    ) -> Result<(Self::Belief, ApplyReport), Self::Error>;
 
     /// Compares the kernel with the belief. Looks only at what is ours and repairs nothing.
     ///

@@ -9,8 +9,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::backend::{
-    Backend, BackendError, Capabilities, CleanupReport, Drift, Plan, PlanEntry, Refused, RenderInput,
-    RetryClass, SetAside, Unsupported,
+    Backend, BackendError, Capabilities, CleanupReport, Drift, Plan, PlanEntry, Progress, Refused,
+    RenderInput, RetryClass, SetAside, TakeOver, Unsupported,
 };
 use crate::changes::ChangeSet;
 use crate::ids::{Generation, IpFamily};
@@ -112,6 +112,9 @@ impl fmt::Debug for Verification {
     }
 }
 
+/// Is told how far a sync is.
+pub type OnProgress = Box<dyn FnMut(Progress) + Send>;
+
 /// A backend instance whose types are erased.
 pub trait Instance: Send {
     /// The backend's name.
@@ -130,6 +133,8 @@ pub trait Instance: Send {
     /// # Errors
     /// What the kernel refused; the adopted snapshot then still is the one before.
     fn sync(&mut self, snapshot: &Snapshot, kind: SyncKind) -> Result<SyncReport, SyncError>;
+    /// From now on, tells how far a sync of several steps is, on the thread that runs it.
+    fn on_progress(&mut self, told: OnProgress);
     /// A comparison of the kernel with what was programmed; `None` before the first sync.
     fn verification(&self) -> Option<Verification>;
     /// See [`Backend::compare`].
@@ -174,12 +179,13 @@ pub struct Driver<B: Backend> {
     set_aside: SetAside,
     /// The belief may be wrong: the next sync must be full.
     tainted: bool,
+    progress: OnProgress,
 }
 
 impl<B: Backend> Driver<B> {
     /// A driver that believes nothing yet.
     pub fn new(backend: B) -> Self {
-        Self { backend, adopted: None, set_aside: SetAside::new(), tainted: true }
+        Self { backend, adopted: None, set_aside: SetAside::new(), tainted: true, progress: Box::new(|_| {}) }
     }
 
     /// The backend.
@@ -220,11 +226,13 @@ impl<B: Backend> Driver<B> {
         if *depth != Depth::TakeOver {
             return Ok(plan);
         }
-        if let Some(differences) = self.backend.take_over(&plan)? {
-            return Ok(differences);
-        }
-        *depth = Depth::Replace;
-        Ok(plan)
+        Ok(match self.backend.take_over(plan)? {
+            TakeOver::Differences(plan) => plan,
+            TakeOver::Replace(plan) => {
+                *depth = Depth::Replace;
+                plan
+            }
+        })
     }
 
     /// Decides whether another attempt makes sense after an error, and how far it goes. Only what is refused when everything is
@@ -290,7 +298,8 @@ impl<B: Backend + 'static> Instance for Driver<B> {
             let attempt = self.plan(snapshot, &changes, &mut depth).and_then(|plan| {
                 let unsupported = plan.unsupported().to_vec();
                 let whole = plan.is_full();
-                self.backend.apply(plan).map(|(belief, report)| (belief, report, unsupported, whole))
+                let told = &mut *self.progress;
+                self.backend.apply(plan, told).map(|(belief, report)| (belief, report, unsupported, whole))
             });
             let error = match attempt {
                 Ok((belief, report, unsupported, whole)) => {
@@ -320,6 +329,10 @@ impl<B: Backend + 'static> Instance for Driver<B> {
             }
             setbacks.push(error.to_string());
         }
+    }
+
+    fn on_progress(&mut self, told: OnProgress) {
+        self.progress = told;
     }
 
     fn verification(&self) -> Option<Verification> {

@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 use super::Ended;
 use super::setup::Setup;
 use crate::cli::ConfigFlags;
+use crate::service_manager::Notifier;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
 use crate::sync::{Message, SyncLoop};
 
@@ -50,7 +51,9 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
         let result = source::Source::run(source, sink, source_stop);
         let _ = on_end.send(Message::SourceEnded(result));
     })?;
-    let result = SyncLoop::new(world, instances, policy, sender).run(&receiver);
+    let notifier = Notifier::from_environment();
+    notifier.status("waiting for the first complete list");
+    let result = SyncLoop::new(world, instances, policy, sender).telling(notifier).run(&receiver);
     drop(receiver);
     stop.raise();
     result?;

@@ -50,6 +50,7 @@ pub(super) fn config(mut layers: Layers<'_>) -> Result<Config, ConfigErrors> {
         detect_local,
         node_port_addresses,
         service_cidrs: cidrs(&raw.service_cidrs),
+        first_services: raw.first_services.iter().filter_map(|t| table::service(t).ok()).collect(),
         node: node(&raw.node),
         logging: Logging {
             format: LogFormat::from_name(&raw.logging.format).unwrap_or_default(),

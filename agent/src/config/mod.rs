@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use proxier_core::cluster::{DetectLocal, NodePortSelector};
-use proxier_core::ids::NodeName;
+use proxier_core::ids::{NodeName, ServiceName};
 use proxier_core::model::PerFamily;
 use serde_json::{Map, Value};
 
@@ -59,6 +59,8 @@ pub struct Config {
     pub logging: Logging,
     /// When to write and to look.
     pub periods: Periods,
+    /// Services that are written before all others when a node starts, in this order.
+    pub first_services: Vec<ServiceName>,
     /// Serve external IPs (gate `AllowServiceExternalIPs`, core spec 7.9).
     pub external_ips: bool,
     listing: Vec<(String, Effective)>,

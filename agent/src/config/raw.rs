@@ -18,6 +18,7 @@ pub(super) struct RawConfig {
     pub(super) node_port_addresses: Vec<String>,
     #[serde(rename = "serviceCIDRs")]
     pub(super) service_cidrs: Vec<String>,
+    pub(super) first_services: Vec<String>,
     pub(super) node: RawNode,
     pub(super) logging: RawLogging,
     pub(super) sync_period: Written,

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use proxier_core::ids::ServiceName;
 use proxier_core::ip::{parse_cidr, parse_ip};
 use serde_json::Value;
 
@@ -34,6 +35,8 @@ pub(super) enum Takes {
     Cidrs,
     /// A list of addresses.
     Ips,
+    /// A list of Services, `namespace/name`.
+    Services,
     /// A list of ranges, or only the word `primary` (core spec 7.2).
     NodePortAddresses,
     /// One of these.
@@ -92,6 +95,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     row("detectLocal.interfaceNamePrefix", Takes::Text, Default::Text("")),
     row("nodePortAddresses", Takes::NodePortAddresses, Default::List(&[PRIMARY])),
     row("serviceCIDRs", Takes::Cidrs, Default::List(&[])),
+    // What a node cannot do without: the API server and the cluster's DNS, under the name that Kubernetes gives it.
+    row("firstServices", Takes::Services, Default::List(&["default/kubernetes", "kube-system/kube-dns"])),
     row("node.ips", Takes::Ips, Default::List(&[])),
     row("node.podCIDRs", Takes::Cidrs, Default::List(&[])),
     row("node.zone", Takes::Text, Default::Text("")),
@@ -131,6 +136,7 @@ pub(super) fn check(takes: Takes, value: &Value, backends: &[&str]) -> Vec<Compl
         },
         Takes::Cidrs => each(value, "a list of CIDRs", |t| cidr(t).err()),
         Takes::Ips => each(value, "a list of IP addresses", |t| ip(t).err()),
+        Takes::Services => each(value, "a list of Services", |t| service(t).err()),
         Takes::NodePortAddresses => each(value, "a list of CIDRs, or [primary]", |t| match t {
             PRIMARY if value.as_array().is_some_and(|a| a.len() == 1) => None,
             PRIMARY => Some("primary stands alone: [primary]".into()),
@@ -191,6 +197,17 @@ pub(super) fn expected(what: &str, found: &Value) -> String {
 /// A range, masked.
 pub(super) fn cidr(text: &str) -> Result<IpNet, String> {
     parse_cidr(text).map_err(|e| format!("{text:?} {e}"))
+}
+
+/// A Service by namespace and name.
+pub(super) fn service(text: &str) -> Result<ServiceName, String> {
+    let name = |part: &str| !part.is_empty() && !part.contains(|c: char| c == '/' || c.is_whitespace());
+    match text.split_once('/') {
+        Some((namespace, service)) if name(namespace) && name(service) => {
+            Ok(ServiceName::new(namespace, service))
+        }
+        _ => Err(format!("{text:?} is no namespace/name")),
+    }
 }
 
 /// An address.

@@ -67,6 +67,7 @@ source: {manifests: {path: m, poll: 0}}
 clusterCIDR: 10.244.1.7/16,,fd00:10::/56
 nodePortAddresses: [192.168.0.0/24]
 serviceCIDRs: [10.96.0.0/12]
+firstServices: [infra/registry, default/kubernetes]
 node: {ips: [10.0.0.1, 10.0.0.2, 'fd00::1'], podCIDRs: [10.244.1.0/24], zone: a}
 logging: {format: json, level: 'info,agent=debug'}
 syncPeriod: 1m30s
@@ -88,6 +89,17 @@ nftables:
     assert!(!options.external_ips && options.node_hints);
     assert_eq!(options.node_port_addresses, NodePortSelector::Cidrs(nets(&["192.168.0.0/24"])));
     assert_eq!(options.service_cidrs, nets(&["10.96.0.0/12"]));
+    let first = [("infra", "registry"), ("default", "kubernetes")];
+    assert_eq!(*options.first_services, first.map(|(namespace, name)| ServiceName::new(namespace, name)));
+}
+
+#[test]
+fn a_service_that_is_needed_first_has_a_namespace_and_a_name() {
+    assert_eq!(good("firstServices: []\n").first_services, []);
+    let faults = faults("firstServices: [default/kubernetes, dns, a/b/c, /x, 'a/ b']\n");
+    let named: Vec<_> = faults.iter().filter(|f| f.contains("is no namespace/name")).collect();
+    assert_eq!(named.len(), 4, "{faults:?}");
+    assert!(named[0].contains("firstServices[1]") && named[0].contains("\"dns\""), "{faults:?}");
 }
 
 #[test]

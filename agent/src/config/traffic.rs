@@ -1,9 +1,7 @@
 //! What the core needs of the configuration.
 
-use std::sync::Arc;
-
 use proxier_core::cluster::TrafficOptions;
-use proxier_core::ids::{IpFamily, ServiceName};
+use proxier_core::ids::IpFamily;
 use proxier_core::model::NodeFacts;
 
 use super::{Config, NodeOverrides};
@@ -21,7 +19,7 @@ impl Config {
             service_cidrs: self.service_cidrs.clone(),
             external_ips: self.external_ips,
             node_hints: true,
-            first_services: first_services(),
+            first_services: self.first_services.clone().into(),
         }
     }
 }
@@ -41,11 +39,4 @@ impl NodeOverrides {
             facts.zone = Some(zone.clone());
         }
     }
-}
-
-/// What a node cannot do without: the API server and the cluster's DNS, under the name that Kubernetes gives it.
-fn first_services() -> Arc<[ServiceName]> {
-    [("default", "kubernetes"), ("kube-system", "kube-dns")]
-        .map(|(namespace, name)| ServiceName::new(namespace, name))
-        .into()
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use proxier_core::backend::{
     ApplyReport, Atomicity, Backend, BackendError, Capabilities, CleanupReport, DriftItem, Plan, PlanEntry,
-    Refused, RenderInput, RetryClass, Unsupported,
+    Progress, ProgressSink, Refused, RenderInput, RetryClass, Unsupported,
 };
 use proxier_core::cluster::TrafficOptions;
 use proxier_core::driver::Driver;
@@ -136,7 +136,12 @@ impl Backend for Fake {
         Ok(())
     }
 
-    fn apply(&mut self, plan: FakePlan) -> Result<(Generation, ApplyReport), Refusal> {
+    fn apply(
+        &mut self,
+        plan: FakePlan,
+        told: ProgressSink<'_>,
+    ) -> Result<(Generation, ApplyReport), Refusal> {
+        told(Progress { ports: 0, ports_all: plan.ports.len(), steps: 1, steps_all: 2 });
         let mut kernel = self.kernel();
         kernel.calls.push(Apply(self.family, plan.full, plan.ports.len()));
         if let Some(class) = kernel.failures.pop_front() {
@@ -485,4 +490,36 @@ fn a_source_that_cannot_go_on_ends_the_loop_and_is_told() {
     let kernel = Arc::clone(&bench.kernel);
     assert!(matches!(bench.sync.run(&bench.receiver), Err(SourceError::Closed(_))));
     assert_eq!(kernel.lock().expect("unharmed").calls, []);
+}
+
+#[test]
+fn the_service_manager_hears_how_far_the_loop_is() {
+    use std::os::unix::net::UnixDatagram;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&path).expect("bound");
+    manager.set_nonblocking(true).expect("set");
+    let heard = || {
+        let mut buffer = [0; 256];
+        let next =
+            || manager.recv(&mut buffer).ok().map(|n| String::from_utf8_lossy(&buffer[..n]).into_owned());
+        std::iter::from_fn(next).collect::<Vec<_>>()
+    };
+    let mut bench = Bench::new(&[IpFamily::Ipv4, IpFamily::Ipv6]);
+    let other = Bench::new(&[]);
+    let loop_ = std::mem::replace(&mut bench.sync, other.sync);
+    bench.sync = loop_.telling(Notifier::at(&path.into_os_string()).expect("a path"));
+    bench.kernel().failures.push_back(RetryClass::Transient);
+    bench.step([Message::Events(vec![service("a", 1), SourceEvent::Synced])]);
+    let first = heard();
+    assert!(first.contains(&"STATUS=fake IPv4: 0 of 1 service ports written".to_owned()), "{first:?}");
+    assert!(!first.iter().any(|m| m.starts_with("READY=1")), "one family failed: {first:?}");
+    bench.pass(Duration::from_secs(30));
+    bench.step([]);
+    let second = heard();
+    let ready = "READY=1\nSTATUS=fake: 1 IPv4 service ports, 0 IPv6 service ports in force";
+    assert_eq!(second.iter().filter(|m| *m == ready).count(), 1, "{second:?}");
+    bench.step([Message::Events(vec![service("b", 2)])]);
+    assert!(!heard().iter().any(|m| m.starts_with("READY=1")), "told once");
 }

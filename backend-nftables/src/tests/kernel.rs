@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use proxier_core::backend::{ApplyReport, Backend, Capabilities, CleanupReport, Drift, RenderInput};
+use proxier_core::backend::{
+    ApplyReport, Backend, Capabilities, CleanupReport, Drift, ProgressSink, RenderInput, TakeOver,
+};
 use proxier_core::cluster::{Cluster, DetectLocal, NodePortSelector, TrafficOptions};
 use proxier_core::driver::{Driver, Instance, SyncKind, SyncReport};
 use proxier_core::ids::{IpFamily, NodeName, Port, ServicePortName};
@@ -392,9 +394,12 @@ fn row_68_a_cold_start_writes_what_is_needed_first_and_the_rest_in_bounded_trans
             belief: None,
             set_aside: &set_aside,
         });
-        let cold = backend.take_over(&full).unwrap().expect("nothing is there");
+        let operations = full.ops.len();
+        let TakeOver::Differences(cold) = backend.take_over(full).unwrap() else {
+            panic!("nothing is there")
+        };
         let sizes: Vec<usize> = cold.transactions().map(<[Op]>::len).collect();
-        assert_eq!(sizes.iter().sum::<usize>(), full.ops.len());
+        assert_eq!(sizes.iter().sum::<usize>(), operations);
         assert!(sizes.len() > 2 && sizes.iter().all(|s| *s < 2_100), "{sizes:?}");
         let progress = crate::cold::progress(&cold);
         assert_eq!((progress[0], progress.last().copied()), (2, Some(1_500)), "{progress:?}");
@@ -522,13 +527,13 @@ impl Backend for Saboteur {
     fn render(&self, input: RenderInput<'_, Belief>) -> Plan {
         self.inner.render(input)
     }
-    fn take_over(&mut self, plan: &Plan) -> Result<Option<Plan>, Error> {
+    fn take_over(&mut self, plan: Plan) -> Result<TakeOver<Plan>, Error> {
         self.inner.take_over(plan)
     }
     fn check(&mut self, plan: &Plan) -> Result<(), Error> {
         self.inner.check(plan)
     }
-    fn apply(&mut self, mut plan: Plan) -> Result<(Belief, ApplyReport), Error> {
+    fn apply(&mut self, mut plan: Plan, told: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Error> {
         if self.fail.load(Ordering::Relaxed) > 0 {
             self.fail.fetch_sub(1, Ordering::Relaxed);
             // Nobody's operation: the whole transaction fails.
@@ -538,7 +543,7 @@ impl Backend for Saboteur {
         for victim in &self.victims {
             poison(&mut plan, victim);
         }
-        self.inner.apply(plan)
+        self.inner.apply(plan, told)
     }
     fn verify(&mut self, belief: &Belief) -> Result<Drift, Error> {
         self.inner.verify(belief)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::backend::{ApplyReport, Atomicity, CleanupReport, PlanEntry};
+use crate::backend::{ApplyReport, Atomicity, CleanupReport, PlanEntry, ProgressSink};
 use crate::cluster::{Cluster, TrafficOptions};
 use crate::ids::{NodeName, Protocol, ServicePortName};
 use crate::tests::{port_name, service, slice};
@@ -100,9 +100,9 @@ impl Backend for Fake {
         };
         FakePlan { full: !partial, puts, next }
     }
-    fn take_over(&mut self, plan: &FakePlan) -> Result<Option<FakePlan>, Refusal> {
+    fn take_over(&mut self, plan: FakePlan) -> Result<TakeOver<FakePlan>, Refusal> {
         if !self.takes_over || self.kernel.is_empty() {
-            return Ok(None);
+            return Ok(TakeOver::Replace(plan));
         }
         let differs =
             |(name, put): &(&ServicePortName, &Option<String>)| self.kernel.get(*name) != put.as_ref();
@@ -110,13 +110,14 @@ impl Backend for Fake {
             plan.puts.iter().filter(differs).map(|(n, p)| (n.clone(), p.clone())).collect();
         let gone = self.kernel.keys().filter(|n| !plan.puts.contains_key(*n));
         puts.extend(gone.map(|n| (n.clone(), None)));
-        Ok(Some(FakePlan { full: false, puts, next: plan.next.clone() }))
+        Ok(TakeOver::Differences(FakePlan { full: false, puts, next: plan.next }))
     }
     fn check(&mut self, _: &FakePlan) -> Result<(), Refusal> {
         Ok(())
     }
-    fn apply(&mut self, plan: FakePlan) -> Result<(Belief, ApplyReport), Refusal> {
+    fn apply(&mut self, plan: FakePlan, told: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Refusal> {
         self.applied.push(plan.full);
+        told(Progress { ports: 0, ports_all: plan.puts.len(), steps: 1, steps_all: 2 });
         if let Some(class) = self.failures.pop() {
             return Err(Refusal(class, Vec::new()));
         }
@@ -185,6 +186,18 @@ impl Bench {
 
 fn http(service: &str) -> ServicePortName {
     port_name(service, "http", Protocol::Tcp)
+}
+
+#[test]
+fn whoever_listens_is_told_how_far_a_sync_is() {
+    let mut b = Bench::new();
+    let (told, heard) = std::sync::mpsc::channel();
+    b.driver.on_progress(Box::new(move |p| told.send(p).unwrap()));
+    b.sync().unwrap();
+    assert_eq!(
+        heard.try_iter().map(|p| (p.ports_all, p.steps, p.steps_all)).collect::<Vec<_>>(),
+        [(3, 1, 2)]
+    );
 }
 
 #[test]

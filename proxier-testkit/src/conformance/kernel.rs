@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use proxier_core::backend::{
     ApplyReport, Atomicity, Backend, BackendError, Capabilities, CleanupReport, Drift, DriftItem, PlanEntry,
-    Refused, RenderInput, RetryClass,
+    ProgressSink, Refused, RenderInput, RetryClass, TakeOver,
 };
 use proxier_core::ids::{IpFamily, Protocol, ServicePortName};
 use proxier_core::snapshot::Snapshot;
@@ -219,8 +219,11 @@ impl<S: Subject> Backend for TextKernel<S> {
         self.backend.render(input)
     }
 
-    fn take_over(&mut self, plan: &Self::Plan) -> Result<Option<Self::Plan>, TextError> {
-        Ok(self.kernel.with(|s| self.subject.take_over(plan, s.held.as_ref()?, &s.model)))
+    fn take_over(&mut self, plan: Self::Plan) -> Result<TakeOver<Self::Plan>, TextError> {
+        Ok(self.kernel.with(|s| match s.held.as_ref() {
+            Some(held) => self.subject.take_over(plan, held, &s.model),
+            None => TakeOver::Replace(plan),
+        }))
     }
 
     fn check(&mut self, plan: &Self::Plan) -> Result<(), TextError> {
@@ -229,7 +232,11 @@ impl<S: Subject> Backend for TextKernel<S> {
         self.kernel.model().apply(&text_of(&script.entries)).map_err(refuse)
     }
 
-    fn apply(&mut self, plan: Self::Plan) -> Result<(Self::Belief, ApplyReport), TextError> {
+    fn apply(
+        &mut self,
+        plan: Self::Plan,
+        _: ProgressSink<'_>,
+    ) -> Result<(Self::Belief, ApplyReport), TextError> {
         let script = S::script(&plan);
         let text = text_of(&script.entries);
         self.kernel.with(|s| {

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use proxier_core::backend::{Backend, PlanEntry};
+use proxier_core::backend::{Backend, PlanEntry, TakeOver};
 use proxier_core::ids::{EndpointAddr, IpFamily, ServicePortName};
 use proxier_core::oracle::{Decision, Outcome, Packet};
 use proxier_core::snapshot::Snapshot;
@@ -117,11 +117,11 @@ pub trait Subject: Clone + Send + 'static {
     /// are still there. The default takes nothing over.
     fn take_over(
         &self,
-        _plan: &<Self::Backend as Backend>::Plan,
+        plan: <Self::Backend as Backend>::Plan,
         _held: &BeliefOf<Self>,
         _model: &Self::Model,
-    ) -> Option<<Self::Backend as Backend>::Plan> {
-        None
+    ) -> TakeOver<<Self::Backend as Backend>::Plan> {
+        TakeOver::Replace(plan)
     }
 
     /// Does this operation add something that is this service port's alone, whether the plan says so or not?

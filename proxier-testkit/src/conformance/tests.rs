@@ -2,8 +2,8 @@
 //! small enough to be right at a glance.
 
 use proxier_core::backend::{
-    ApplyReport, Backend, BackendError as _, Capabilities, CleanupReport, Drift, Plan, RenderInput,
-    RetryClass, SetAside, Unsupported,
+    ApplyReport, Backend, BackendError as _, Capabilities, CleanupReport, Drift, Plan, ProgressSink,
+    RenderInput, RetryClass, SetAside, Unsupported,
 };
 use proxier_core::changes::ChangeSet;
 use proxier_core::ids::{Generation, IpFamily, Protocol};
@@ -147,7 +147,7 @@ impl Backend for Dropper {
     fn check(&mut self, _: &DropPlan) -> Result<(), Never> {
         Err(Never)
     }
-    fn apply(&mut self, _: DropPlan) -> Result<(Generation, ApplyReport), Never> {
+    fn apply(&mut self, _: DropPlan, _: ProgressSink<'_>) -> Result<(Generation, ApplyReport), Never> {
         Err(Never)
     }
     fn verify(&mut self, _: &Generation) -> Result<Drift, Never> {
@@ -208,19 +208,19 @@ fn a_kernel_fails_when_told_to_and_then_changes_nothing() {
     };
     kernel.fail_after(1);
     let first = plan(&backend);
-    backend.apply(first).unwrap();
+    backend.apply(first, &mut |_| {}).unwrap();
     let before = kernel.model();
     let second = plan(&backend);
-    assert_eq!(backend.apply(second).unwrap_err().retry_class(), RetryClass::Transient);
+    assert_eq!(backend.apply(second, &mut |_| {}).unwrap_err().retry_class(), RetryClass::Transient);
     assert_eq!(kernel.model(), before);
     let bad = snapshot.ports().next().unwrap().name.clone();
     kernel.refuse(bad.clone());
     let third = plan(&backend);
-    let error = backend.apply(third).unwrap_err();
+    let error = backend.apply(third, &mut |_| {}).unwrap_err();
     assert_eq!(error.refused().iter().map(|r| &r.port).collect::<Vec<_>>(), [&bad]);
     kernel.heal();
     let fourth = plan(&backend);
-    backend.apply(fourth).unwrap();
+    backend.apply(fourth, &mut |_| {}).unwrap();
     assert_eq!(kernel.applies(), 4);
     assert!(backend.compare(snapshot).unwrap().is_empty());
     assert!(kernel.refusals().is_empty());
