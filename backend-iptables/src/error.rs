@@ -92,6 +92,9 @@ pub enum Error {
     /// Node ports on loopback need a setting that could not be made (iptables spec 5.9).
     #[error("node ports on loopback addresses need route_localnet: {0}")]
     RouteLocalnet(#[source] SysctlError),
+    /// Rules were to name counting objects that the kernel does not make; the next plan does without.
+    #[error("the kernel makes no counting object {0}: rules go in without it")]
+    Counters(String),
     /// Counting objects could not be made.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -110,7 +113,7 @@ impl BackendError for Error {
             }
             Self::Listing { .. } => RetryClass::Bug,
             Self::Refused { class, .. } => *class,
-            Self::Failed { .. } => RetryClass::NeedsFullSync,
+            Self::Failed { .. } | Self::Counters(_) => RetryClass::NeedsFullSync,
             Self::Netlink(error) if error.is_permission() => RetryClass::Misconfigured,
             Self::Netlink(_) => RetryClass::Transient,
         }

@@ -11,7 +11,7 @@ use proxier_core::snapshot::{Frontend, FrontendKey, FrontendKind, ServicePort};
 use crate::environment::Environment;
 use crate::names::{Kind, ServiceNames};
 use crate::objects::{ChainId, Name, Rule, Table};
-use crate::options::LOCALHOST_COUNTER;
+use crate::options::LOCALHOST_ACCEPTED;
 use crate::rule::{Draft, End};
 use crate::skeleton::{MARK_MASQ, PROXY_FIREWALL, Shared, loopback};
 
@@ -162,7 +162,7 @@ impl<'a> Writer<'a> {
             let entry = self.chain(Kind::External);
             let mut rules = vec![draft().jump(&entry)];
             if self.env.loopback && self.env.facts.count_localhost {
-                let local = draft().destination(false, loopback(self.env.family)).count(LOCALHOST_COUNTER);
+                let local = draft().destination(false, loopback(self.env.family)).count(LOCALHOST_ACCEPTED);
                 rules.insert(0, local.jump(&entry));
             }
             out.shared.push((Shared::NatNodePorts, rules));

@@ -16,6 +16,7 @@ pub mod diff;
 pub mod environment;
 pub mod error;
 pub mod fragment;
+mod iptables;
 pub mod localnet;
 pub mod message;
 pub mod names;
@@ -35,4 +36,5 @@ pub mod takeover;
 pub mod tool;
 pub mod trial;
 
+pub use iptables::Iptables;
 pub use options::Options;

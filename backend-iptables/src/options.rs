@@ -2,6 +2,9 @@
 
 use serde::Deserialize;
 
+pub use crate::accounting::{INVALID_DROPPED, LOCALHOST_ACCEPTED};
+pub use crate::tool::Variant;
+
 /// Which of the two implementations of iptables is used (iptables spec 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -108,29 +111,6 @@ impl Options {
     }
 }
 
-/// An implementation of iptables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Variant {
-    /// Rules are in nf_tables, each changed for itself.
-    Nft,
-    /// Rules are in the old tables, exchanged as a whole.
-    Legacy,
-}
-
-impl std::fmt::Display for Variant {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Nft => "nft",
-            Self::Legacy => "legacy",
-        })
-    }
-}
-
-/// Packets in invalid state that were dropped are counted here (iptables spec 5.2).
-pub const CT_INVALID_COUNTER: &str = "ct_state_invalid_dropped_pkts";
-/// Packets to node ports on loopback are counted here (iptables spec 5.7).
-pub const LOCALHOST_COUNTER: &str = "localhost_nps_accepted_pkts";
-
 /// What a probe found, as far as rules depend on it.
 ///
 /// The default is what `render` shows where nothing was probed: a current tool, and none of what a kernel may lack.
@@ -140,9 +120,9 @@ pub struct Facts {
     pub variant: Variant,
     /// `MASQUERADE --random-fully` is known to the tool: 1.6.2 or newer.
     pub random_fully: bool,
-    /// The accounting object [`CT_INVALID_COUNTER`] exists and can be named.
+    /// The accounting object [`INVALID_DROPPED`] exists and can be named.
     pub count_invalid: bool,
-    /// The accounting object [`LOCALHOST_COUNTER`] exists and can be named.
+    /// The accounting object [`LOCALHOST_ACCEPTED`] exists and can be named.
     pub count_localhost: bool,
     /// `nf_conntrack_tcp_be_liberal` could be read and is set.
     pub tcp_be_liberal: bool,
@@ -170,6 +150,18 @@ impl Default for Facts {
 /// looks at all chains again after each input: at 10,000 services x 5 endpoints 500, 1,000, 2,000 and 4,000 chains took 10.6, 7.9, 7.2 and 10.3 s
 /// of CPU time in all.
 pub const CHAINS_PER_INPUT: usize = 2_000;
+
+impl VariantOption {
+    /// The variant that is asked for; `None` leaves the choice to what is found.
+    #[must_use]
+    pub fn wanted(self) -> Option<Variant> {
+        match self {
+            Self::Auto => None,
+            Self::Nft => Some(Variant::Nft),
+            Self::Legacy => Some(Variant::Legacy),
+        }
+    }
+}
 
 impl Facts {
     /// The default for an implementation: the old tables are exchanged as a whole, so there one input is the least work.

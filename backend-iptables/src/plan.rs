@@ -1,13 +1,15 @@
 //! A rendered plan: inputs for the tool, and what the kernel holds once they are in.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use proxier_core::backend::{Plan as CorePlan, PlanEntry, Unsupported};
 use proxier_core::ids::{IpFamily, ServiceName, ServicePortName};
 
 use crate::belief::Belief;
 use crate::objects::Input;
+use crate::saved::Saved;
+use crate::takeover;
 
 /// A plan of this backend.
 #[derive(Clone, Debug)]
@@ -15,7 +17,8 @@ pub struct Plan {
     pub(crate) family: IpFamily,
     /// Assumes nothing about the kernel: what it writes is decided once the tables have been read.
     pub(crate) full: bool,
-    pub(crate) inputs: Vec<Input>,
+    /// Made when they are asked for if the plan is full: mostly its differences from what is there are made instead.
+    pub(crate) inputs: OnceLock<Vec<Input>>,
     /// Services that the node needs first.
     pub(crate) first: Arc<[ServiceName]>,
     pub(crate) unsupported: Vec<Unsupported>,
@@ -33,7 +36,15 @@ impl Plan {
     /// [`replace`](crate::takeover::replace).
     #[must_use]
     pub fn inputs(&self) -> &[Input] {
-        &self.inputs
+        self.inputs.get_or_init(|| {
+            takeover::differences(&self.next, &self.next.desired(), &Saved::default(), &self.first)
+        })
+    }
+
+    /// The inputs of a plan that is not needed any more otherwise, and what the kernel holds then.
+    pub(crate) fn into_inputs(self) -> (Vec<Input>, Belief) {
+        let _ = self.inputs();
+        (self.inputs.into_inner().unwrap_or_default(), self.next)
     }
 
     /// What the kernel holds once the inputs are in.
@@ -52,10 +63,10 @@ impl Plan {
     #[must_use]
     pub fn progress(&self) -> Vec<usize> {
         let mut last: BTreeMap<&ServicePortName, usize> = BTreeMap::new();
-        for (at, input) in self.inputs.iter().enumerate() {
+        for (at, input) in self.inputs().iter().enumerate() {
             last.extend(input.steps.iter().filter_map(|s| s.port.as_ref()).map(|port| (port, at)));
         }
-        (0..self.inputs.len()).map(|at| last.values().filter(|l| **l <= at).count()).collect()
+        (0..self.inputs().len()).map(|at| last.values().filter(|l| **l <= at).count()).collect()
     }
 }
 
@@ -67,7 +78,7 @@ impl CorePlan for Plan {
             IpFamily::Ipv4 => "iptables-restore",
             IpFamily::Ipv6 => "ip6tables-restore",
         };
-        for input in &self.inputs {
+        for input in self.inputs() {
             out.push(PlanEntry { text: format!("# {tool} --noflush"), port: None });
             let (text, origins) = input.text();
             out.extend(text.lines().zip(origins).map(|(line, origin)| PlanEntry {
@@ -79,7 +90,7 @@ impl CorePlan for Plan {
     }
 
     fn operations(&self) -> usize {
-        self.inputs.iter().map(|i| i.steps.len()).sum()
+        self.inputs().iter().map(|i| i.steps.len()).sum()
     }
 
     fn is_full(&self) -> bool {

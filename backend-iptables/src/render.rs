@@ -1,6 +1,6 @@
 //! From snapshot, change set and belief to a plan. Pure.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use proxier_core::backend::{RenderInput, SetAside, Unsupported};
 use proxier_core::ids::{IpFamily, ServiceName, ServicePortName};
@@ -14,9 +14,7 @@ use crate::fragment::{self, Fragment, Programmed};
 use crate::objects::{Input, Rule};
 use crate::options::{Facts, Options};
 use crate::plan::Plan;
-use crate::saved::Saved;
 use crate::skeleton::{self, Shared};
-use crate::takeover;
 
 /// Endpoints above which a cluster is large: comments that would be repeated for each are left out (iptables spec 6.4).
 pub const LARGE_CLUSTER: usize = 1000;
@@ -56,7 +54,7 @@ fn partial(
         let after = builder.next.ports.get(*name).map(|p| p.fragment(env));
         change(name, &before.unwrap_or_default(), &after.unwrap_or_default(), &mut batches);
     }
-    Some(builder.plan(family, false, batches.into_inputs(), input))
+    Some(builder.plan(family, false, batches.into_inputs().into(), input))
 }
 
 /// Everything, for tables that hold nothing of ours.
@@ -64,9 +62,7 @@ fn full(family: IpFamily, input: RenderInput<'_, Belief>, env: Environment) -> P
     let mut builder = Builder::new(Belief::new(input.snapshot.generation(), env));
     let ports: Vec<_> = input.snapshot.ports().map(|p| (&p.name, Some(p))).collect();
     builder.place(&ports, input.set_aside);
-    let first = &input.snapshot.context().first_services;
-    let inputs = takeover::differences(&builder.next, &builder.next.desired(), &Saved::default(), first);
-    builder.plan(family, true, inputs, input)
+    builder.plan(family, true, OnceLock::new(), input)
 }
 
 struct Builder {
@@ -117,7 +113,13 @@ impl Builder {
         fragment::printable(port).map_err(lacking).is_ok()
     }
 
-    fn plan(self, family: IpFamily, full: bool, inputs: Vec<Input>, input: RenderInput<'_, Belief>) -> Plan {
+    fn plan(
+        self,
+        family: IpFamily,
+        full: bool,
+        inputs: OnceLock<Vec<Input>>,
+        input: RenderInput<'_, Belief>,
+    ) -> Plan {
         let first = Arc::clone(&input.snapshot.context().first_services);
         Plan { family, full, inputs, first, unsupported: self.unsupported, next: self.next }
     }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use proxier_core::backend::{ApplyReport, Refused, RetryClass};
+use proxier_core::backend::{ApplyReport, Progress, ProgressSink, Refused, RetryClass};
 use proxier_core::ids::ServicePortName;
 use proxier_sys::runner::{CommandSpec, DEFAULT_TIMEOUT, Output, Runner};
 
@@ -58,11 +58,11 @@ impl std::fmt::Debug for Restorer<'_> {
 }
 
 impl Restorer<'_> {
-    /// Gives the inputs to the tool one after another, and says how far it came if they are several.
+    /// Gives the inputs to the tool one after another, and tells how far it came if they are several.
     ///
     /// # Errors
     /// At the first that is refused. Its tables before the one that the error is about, and the inputs before it, are in force.
-    pub fn run(&self, inputs: &[Input]) -> Result<ApplyReport, Error> {
+    pub fn run(&self, inputs: &[Input], told: ProgressSink<'_>) -> Result<ApplyReport, Error> {
         let mut report = ApplyReport::default();
         let ends = if inputs.len() > 1 { ends(inputs) } else { BTreeMap::new() };
         for (at, input) in inputs.iter().enumerate() {
@@ -73,8 +73,7 @@ impl Restorer<'_> {
             }
             if inputs.len() > 1 {
                 let ports = ends.values().filter(|end| **end <= at).count();
-                let (ports_all, of) = (ends.len(), inputs.len());
-                tracing::info!(family = %self.tools.family, ports, ports.all = ports_all, inputs = at + 1, inputs.all = of, "loading");
+                told(Progress { ports, ports_all: ends.len(), steps: at + 1, steps_all: inputs.len() });
             }
         }
         Ok(report)
@@ -93,7 +92,7 @@ impl Restorer<'_> {
             let steps: Vec<&Step> = input.steps.iter().collect();
             let alone = trial::standing_alone(&steps);
             trial::accounts(&*place, &alone);
-            again.run(&[alone])?;
+            again.run(&[alone], &mut |_| {})?;
         }
         Ok(())
     }

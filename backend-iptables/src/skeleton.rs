@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::desired::Want;
 use crate::environment::Environment;
 use crate::objects::{ChainId, Rule, Table};
-use crate::options::CT_INVALID_COUNTER;
+use crate::options::INVALID_DROPPED;
 use crate::rule::{Draft, End};
 
 /// Dispatch by address, in nat; refusals of cluster IPs, in filter.
@@ -117,7 +117,7 @@ fn postrouting(env: &Environment) -> Vec<Rule> {
 fn forward(env: &Environment) -> Vec<Rule> {
     let invalid = env.drop_invalid.then(|| {
         let draft = Draft::new().ct_state(false, "INVALID");
-        let draft = if env.facts.count_invalid { draft.count(CT_INVALID_COUNTER) } else { draft };
+        let draft = if env.facts.count_invalid { draft.count(INVALID_DROPPED) } else { draft };
         draft.jump("DROP")
     });
     let known = Draft::new().comment("kubernetes forwarding conntrack rule");

@@ -28,11 +28,11 @@ use crate::skeleton::{self, Shared};
 
 /// A full plan as the differences from what was found.
 #[must_use]
-pub fn take_over(plan: &Plan, saved: &Saved) -> Plan {
+pub fn take_over(plan: Plan, saved: &Saved) -> Plan {
     let mut next = plan.next.clone();
     let desired = keep_comments(&mut next, saved);
     let inputs = differences(&next, &desired, saved, &plan.first);
-    Plan { full: false, inputs, next, ..plan.clone() }
+    Plan { full: false, inputs: inputs.into(), next, ..plan }
 }
 
 /// A full plan for tables that hold something: nothing of ours in them is trusted, every chain is written anew. No packet is treated otherwise
@@ -41,7 +41,7 @@ pub fn take_over(plan: &Plan, saved: &Saved) -> Plan {
 pub fn replace(plan: &Plan, saved: &Saved) -> Vec<Input> {
     let desired = plan.next.desired();
     if !desired.chains.keys().any(|id| !skeleton::is_built_in(&id.name) && saved.chains.contains_key(id)) {
-        return plan.inputs.clone();
+        return plan.inputs().to_vec();
     }
     let mut batches = Batches::new(plan.next.env.facts.chains_per_input);
     fixed_chains(&desired, saved, true, batches.current());

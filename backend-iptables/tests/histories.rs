@@ -111,7 +111,7 @@ fn play(seed: u64, family: IpFamily) -> (usize, usize) {
             let inputs =
                 if plan.is_full() { replace(&plan, &tables.saved()) } else { plan.inputs().to_vec() };
             if let Some((_, old)) = held.as_ref().filter(|_| facts.chains_per_input.is_none()) {
-                let taken = take_over(&full(snapshot, &facts), &tables.saved());
+                let taken = take_over(full(snapshot, &facts), &tables.saved());
                 let mut bad = Ok(());
                 tables.clone().apply_watched(taken.inputs(), |t| {
                     bad = bad.clone().and_then(|()| watched(t, old, snapshot));
@@ -142,7 +142,7 @@ fn play(seed: u64, family: IpFamily) -> (usize, usize) {
             assert!(services.ends_with(&last), "{place}");
             assert_eq!(diff::drift(plan.next(), &tables.saved()).items, [], "{place}");
             // A new process, and a repair: both find everything in place.
-            assert_eq!(take_over(&full(snapshot, &facts), &tables.saved()).operations(), 0, "{place}");
+            assert_eq!(take_over(full(snapshot, &facts), &tables.saved()).operations(), 0, "{place}");
             wrote += usize::from(!inputs.is_empty());
             held = Some((plan.into_next(), snapshot.clone()));
             let again = planned(snapshot, &facts, held.as_ref());
@@ -233,7 +233,7 @@ proptest! {
         let before = foreign(&tables);
         let mut replaced = tables.clone();
         replaced.apply(&replace(&plan, &tables.saved()));
-        let taken = take_over(&plan, &tables.saved());
+        let taken = take_over(plan.clone(), &tables.saved());
         let expected_drift = diff::drift_in_meaning(plan.next().clone(), &tables.saved());
         prop_assert_eq!(expected_drift.is_empty(), taken.operations() == 0);
         tables.apply(taken.inputs());
@@ -241,7 +241,7 @@ proptest! {
             prop_assert_eq!(same_but_for_others(side, &fresh), Ok(()));
             prop_assert_eq!(foreign(side), before);
             prop_assert_eq!(diff::drift(taken.next(), &side.saved()).items, vec![]);
-            prop_assert_eq!(take_over(&plan, &side.saved()).operations(), 0);
+            prop_assert_eq!(take_over(plan.clone(), &side.saved()).operations(), 0);
         }
     }
 }

@@ -87,14 +87,14 @@ fn what_is_written_is_read_back_letter_for_letter() {
     on_both(|variant| {
         let tools = tools(IpFamily::Ipv4, variant);
         let runner = SystemRunner::new();
-        let report = restorer(&runner, &tools).run(&[steps(&worked)]).unwrap();
+        let report = restorer(&runner, &tools).run(&[steps(&worked)], &mut |_| {}).unwrap();
         assert_eq!(report.messages, 2, "{variant}");
         let read = list(&tools);
         for (chain, rules) in &worked.chains {
             assert_eq!(read.rules(chain), rules, "{variant} {chain:?}");
         }
         // Declared again, a chain is emptied: twice the same input is once.
-        restorer(&runner, &tools).run(&[steps(&worked)]).unwrap();
+        restorer(&runner, &tools).run(&[steps(&worked)], &mut |_| {}).unwrap();
         assert_eq!(list(&tools), read, "{variant}");
     });
 }
@@ -134,7 +134,7 @@ fn the_refused_service_port_is_named() {
             for (chain, rule) in [("KUBE-A", "-j RETURN"), ("KUBE-B", rule), ("KUBE-C", "-j KUBE-A")] {
                 steps.push(append(Table::Filter, chain, rule, Some(port(&chain.to_lowercase()))));
             }
-            let error = restorer(&runner, &tools).run(&[Input { steps }]).unwrap_err();
+            let error = restorer(&runner, &tools).run(&[Input { steps }], &mut |_| {}).unwrap_err();
             let names: Vec<_> = error.refused().iter().map(|r| r.port.to_string()).collect();
             assert_eq!(names, ["ns/kube-b"], "{variant} {what}: {error}");
             assert_eq!(error.retry_class(), class, "{variant} {what}: {error}");
@@ -149,7 +149,7 @@ fn tables_that_are_not_as_believed_need_a_full_sync() {
     on_both(|variant| {
         let tools = tools(IpFamily::Ipv4, variant);
         let runner = SystemRunner::new();
-        let run = |steps| restorer(&runner, &tools).run(&[Input { steps }]);
+        let run = |steps| restorer(&runner, &tools).run(&[Input { steps }], &mut |_| {});
         let step = |op| Step { op, port: Some(port("a")) };
         let nat = |name| id(Table::Nat, name);
         let referenced = vec![
@@ -199,7 +199,7 @@ fn a_lock_held_longer_than_the_tool_waits_is_waited_for() {
     let runner = Locking(path.to_string_lossy().into_owned());
     // Not idempotent: done twice, there would be two rules.
     let input = Input { steps: vec![append(Table::Nat, "PREROUTING", "-j RETURN", None)] };
-    restorer(&runner, &tools).run(&[input]).unwrap();
+    restorer(&runner, &tools).run(&[input], &mut |_| {}).unwrap();
     assert!(
         holder.is_finished() || {
             holder.join().unwrap();
@@ -250,7 +250,7 @@ fn nothing_of_ours_is_left_and_all_of_others_stays() {
                 append(Table::Filter, "INPUT", "-j KUBE-FIREWALL", None),
                 declare(Table::Mangle, "KUBE-IPTABLES-HINT"),
             ];
-            restorer(&runner, &tools).run(&[Input { steps: others.into() }]).unwrap();
+            restorer(&runner, &tools).run(&[Input { steps: others.into() }], &mut |_| {}).unwrap();
             let before = list(&tools);
             let mut ours: Vec<Step> = Vec::new();
             for chain in [
@@ -275,7 +275,7 @@ fn nothing_of_ours_is_left_and_all_of_others_stays() {
             ours.push(declare(Table::Filter, "KUBE-FORWARD"));
             ours.push(append(Table::Filter, "FORWARD", "-j KUBE-FORWARD", None));
             ours.push(declare(Table::Mangle, "KUBE-PROXY-CANARY"));
-            restorer(&runner, &tools).run(&[Input { steps: ours }]).unwrap();
+            restorer(&runner, &tools).run(&[Input { steps: ours }], &mut |_| {}).unwrap();
 
             let report = cleanup::cleanup(&runner, &scratch, family).unwrap();
             assert_eq!((report.removed.len(), report.stayed.len()), (8, 0), "{variant} {family}: {report:?}");
@@ -302,7 +302,7 @@ fn counting_objects_are_made_once_and_can_be_mentioned() {
                 append(Table::Filter, "KUBE-FORWARD", &rule, None),
             ],
         };
-        restorer(&SystemRunner::new(), &tools).run(&[input]).unwrap();
+        restorer(&SystemRunner::new(), &tools).run(&[input], &mut |_| {}).unwrap();
         let read = list(&tools);
         let rules = read.rules(&id(Table::Filter, "KUBE-FORWARD"));
         let words: Vec<&str> = rules[0].0.split_whitespace().collect();
@@ -316,7 +316,7 @@ fn a_table_with_rules_of_nft_is_not_taken_for_empty() {
     netns::enter_new().unwrap();
     let tools = tools(IpFamily::Ipv4, Variant::Nft);
     let input = Input { steps: vec![declare(Table::Nat, "KUBE-SERVICES")] };
-    restorer(&SystemRunner::new(), &tools).run(&[input]).unwrap();
+    restorer(&SystemRunner::new(), &tools).run(&[input], &mut |_| {}).unwrap();
     let foreign = "add chain ip nat foreign\nadd rule ip nat foreign numgen inc mod 2 1 drop\n";
     let nft = CommandSpec::new("nft", ["-f", "-"]).stdin(foreign);
     assert!(SystemRunner::new().run(&nft).unwrap().success());

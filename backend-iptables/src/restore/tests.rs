@@ -43,7 +43,7 @@ fn no_trial() -> Result<Box<dyn Trial>, String> {
 }
 
 fn run(script: &Script, inputs: &[Input]) -> Result<ApplyReport, Error> {
-    Restorer { runner: script, tools: &tools(), trial: &no_trial }.run(inputs)
+    Restorer { runner: script, tools: &tools(), trial: &no_trial }.run(inputs, &mut |_| {})
 }
 
 /// Two tables; in nat a service port's chain, then one that it jumps to.
@@ -160,8 +160,9 @@ impl Trial for Place {
 fn a_refused_commit_is_looked_into_by_halves() {
     let script = Script::new().says(RESTORE, "").fails(RESTORE, 1, "iptables-restore: line 5 failed\n");
     let place = || Ok(Box::new(Place) as Box<dyn Trial>);
-    let error =
-        Restorer { runner: &script, tools: &tools(), trial: &place }.run(&[two_tables()]).unwrap_err();
+    let error = Restorer { runner: &script, tools: &tools(), trial: &place }
+        .run(&[two_tables()], &mut |_| {})
+        .unwrap_err();
     let names: Vec<_> = error.refused().iter().map(|r| r.port.to_string()).collect();
     assert_eq!(names, ["ns/b"]);
     assert_eq!(error.retry_class(), RetryClass::Bug);
