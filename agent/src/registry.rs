@@ -63,6 +63,11 @@ pub const BACKENDS: &[Entry] = &[
         section: Section { name: "nftables", keys: &backend_nftables::options::KEYS },
         build: nftables::build,
     },
+    #[cfg(feature = "iptables")]
+    Entry {
+        section: Section { name: "iptables", keys: &backend_iptables::options::KEYS },
+        build: iptables::build,
+    },
 ];
 
 /// Their sections.
@@ -72,7 +77,7 @@ pub fn sections() -> Vec<Section> {
 }
 
 /// Sets every key of a section; `set` says what is wrong with a value.
-#[cfg_attr(not(feature = "nftables"), allow(dead_code, reason = "used by each backend's entry"))]
+#[cfg_attr(not(any(feature = "nftables", feature = "iptables")), allow(dead_code, reason = "used by each backend's entry"))]
 fn read_section(
     section: Option<&Map<String, Value>>,
     mut set: impl FnMut(&str, &Value) -> Result<(), String>,
@@ -130,6 +135,54 @@ mod nftables {
     }
 }
 
+#[cfg(feature = "iptables")]
+mod iptables {
+    use backend_iptables::Iptables;
+    use backend_iptables::options::{CtInvalid, Options, VariantOption};
+    use proxier_core::driver::Driver;
+
+    use super::{Factory, Fault, Instance, IpFamily, Map, TrafficOptions, Value, read_section};
+
+    struct Configured(Options);
+
+    impl Factory for Configured {
+        fn instance(&self, family: IpFamily) -> Box<dyn Instance> {
+            Box::new(Driver::new(Iptables::new(family, self.0.clone())))
+        }
+
+        fn adjust(&self, traffic: &mut TrafficOptions) {
+            traffic.masquerade_all = self.0.masquerade_all;
+            traffic.localhost_node_ports = self.0.localhost_node_ports;
+        }
+
+        fn settings(&self) -> Vec<(&'static str, Value)> {
+            let variant = match self.0.variant {
+                VariantOption::Auto => "auto",
+                VariantOption::Nft => "nft",
+                VariantOption::Legacy => "legacy",
+            };
+            let ct_invalid = match self.0.ct_invalid {
+                CtInvalid::Auto => "auto",
+                CtInvalid::Drop => "drop",
+                CtInvalid::Ignore => "ignore",
+            };
+            vec![
+                ("masqueradeBit", self.0.masquerade_bit.into()),
+                ("masqueradeAll", self.0.masquerade_all.into()),
+                ("localhostNodePorts", self.0.localhost_node_ports.into()),
+                ("variant", variant.into()),
+                ("ctInvalid", ct_invalid.into()),
+            ]
+        }
+    }
+
+    pub(super) fn build(section: Option<&Map<String, Value>>) -> Result<Box<dyn Factory>, Vec<Fault>> {
+        let mut options = Options::default();
+        read_section(section, |key, value| options.set(key, value).map_err(|e| e.message))?;
+        Ok(Box::new(Configured(options)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #[cfg(feature = "nftables")]
@@ -176,6 +229,20 @@ mod tests {
                 "masqueradeBit: expected a number from 0 to 31, got 99"
             ]
         );
+    }
+
+    #[cfg(feature = "iptables")]
+    #[test]
+    fn node_ports_on_loopback_are_said_in_the_section_of_iptables() {
+        let entry = BACKENDS.iter().find(|e| e.section.name == "iptables").expect("built in");
+        for wanted in [true, false] {
+            let said = serde_json::json!({"localhostNodePorts": wanted, "variant": "legacy"});
+            let factory = entry.configure(said.as_object()).expect("good");
+            let mut traffic = TrafficOptions::default();
+            factory.adjust(&mut traffic);
+            assert_eq!(traffic.localhost_node_ports, wanted);
+            assert!(factory.settings().contains(&("variant", "legacy".into())));
+        }
     }
 
     #[cfg(feature = "nftables")]

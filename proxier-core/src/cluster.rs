@@ -4,7 +4,7 @@
 //! IP family at each [`Cluster::commit`]. Changes between two commits collapse; the cost of a commit is that of the services it touches.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -45,6 +45,9 @@ pub struct TrafficOptions {
     pub masquerade_all: bool,
     /// Addresses that node ports answer on.
     pub node_port_addresses: NodePortSelector,
+    /// Node ports answer on IPv4 loopback as well, where the node port addresses contain it (iptables spec 5.9). A backend that can do it
+    /// says so; it is off otherwise.
+    pub localhost_node_ports: bool,
     /// Ranges that cluster IPs are allocated from.
     pub service_cidrs: Vec<IpNet>,
     /// Serve external IPs (gate `AllowServiceExternalIPs`).
@@ -61,6 +64,7 @@ impl Default for TrafficOptions {
             detect_local: DetectLocal::ClusterCidr(Vec::new()),
             masquerade_all: false,
             node_port_addresses: NodePortSelector::Cidrs(Vec::new()),
+            localhost_node_ports: false,
             service_cidrs: Vec::new(),
             external_ips: true,
             node_hints: true,
@@ -205,11 +209,14 @@ impl Cluster {
 /// What node and options mean in one family.
 #[must_use]
 pub fn resolve(options: &TrafficOptions, node: &NodeFacts, family: IpFamily) -> NodeContext {
+    let ranges = node_port_ranges(&options.node_port_addresses, node, family);
+    let loopback = family == IpFamily::Ipv4 && options.localhost_node_ports && contain_loopback(&ranges);
     NodeContext {
         node: node.clone(),
         detector: detector(&options.detect_local, node, family),
         masquerade_all: options.masquerade_all,
-        node_port_addresses: node_ports(&options.node_port_addresses, node, family),
+        node_port_addresses: node_ports(&ranges, node, family, loopback),
+        node_ports_on_loopback: loopback,
         service_cidrs: options.service_cidrs.iter().filter(|c| of(c, family)).copied().collect(),
         first_services: Arc::clone(&options.first_services),
     }
@@ -230,21 +237,40 @@ fn detector(mode: &DetectLocal, node: &NodeFacts, family: IpFamily) -> Option<Lo
     }
 }
 
-/// A family without a range matches all, as does a range of length 0; else the host's addresses in the ranges, loopback left out.
-fn node_ports(selector: &NodePortSelector, node: &NodeFacts, family: IpFamily) -> NodePortAddresses {
-    let own = node.ips.get(family).filter(|ip: &IpAddr| !ip.is_loopback());
-    let cidrs: Vec<IpNet> = match selector {
-        NodePortSelector::Primary => own.map(IpNet::from).into_iter().collect(),
+/// The family's own ranges; none match all (core spec 9.4).
+fn node_port_ranges(selector: &NodePortSelector, node: &NodeFacts, family: IpFamily) -> Vec<IpNet> {
+    match selector {
+        NodePortSelector::Primary => own_address(node, family).map(IpNet::from).into_iter().collect(),
         NodePortSelector::Cidrs(cidrs) => cidrs.iter().filter(|c| of(c, family)).copied().collect(),
-    };
-    if cidrs.is_empty() || cidrs.iter().any(|c| c.prefix_len() == 0) {
+    }
+}
+
+fn own_address(node: &NodeFacts, family: IpFamily) -> Option<IpAddr> {
+    node.ips.get(family).filter(|ip: &IpAddr| !ip.is_loopback())
+}
+
+fn match_all(ranges: &[IpNet]) -> bool {
+    ranges.is_empty() || ranges.iter().any(|c| c.prefix_len() == 0)
+}
+
+/// No range at all, one within `127.0.0.0/8`, or one that contains its first address (iptables spec 5.9).
+fn contain_loopback(ranges: &[IpNet]) -> bool {
+    let first = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0));
+    match_all(ranges) || ranges.iter().any(|c| c.network().is_loopback() || c.contains(&first))
+}
+
+/// A family without a range matches all, as does a range of length 0; else the host's addresses in the ranges, loopback left out unless
+/// node ports answer there.
+fn node_ports(ranges: &[IpNet], node: &NodeFacts, family: IpFamily, loopback: bool) -> NodePortAddresses {
+    if match_all(ranges) {
         return NodePortAddresses::MatchAll;
     }
+    let own = own_address(node, family);
     let mut found: Vec<IpAddr> = node
         .host_addresses
         .iter()
         .chain(own.iter())
-        .filter(|ip| !ip.is_loopback() && cidrs.iter().any(|c| c.contains(*ip)))
+        .filter(|ip| (loopback || !ip.is_loopback()) && ranges.iter().any(|c| c.contains(*ip)))
         .copied()
         .collect();
     found.sort_unstable();

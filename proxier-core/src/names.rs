@@ -16,6 +16,7 @@ use crate::ids::{EndpointAddr, Protocol, ServicePortName};
 pub const MAX_NAME: usize = 240;
 
 const HASH_LEN: usize = 8;
+const CHAIN_HASH_LEN: usize = 16;
 const ELLIPSIS: &str = "...";
 
 /// First 8 characters of the base32 form (RFC 4648, upper case) of the text's SHA-256: 40 of its bits.
@@ -23,6 +24,14 @@ const ELLIPSIS: &str = "...";
 pub fn short_hash(text: &str) -> String {
     let mut out = BASE32.encode(&Sha256::digest(text.as_bytes()));
     out.truncate(HASH_LEN);
+    out
+}
+
+/// First 16 characters of the same form: 80 bits, in the chain names of kube-proxy's iptables mode (iptables spec 4).
+#[must_use]
+pub fn chain_hash(text: &str) -> String {
+    let mut out = BASE32.encode(&Sha256::digest(text.as_bytes()));
+    out.truncate(CHAIN_HASH_LEN);
     out
 }
 

@@ -32,9 +32,9 @@ pub enum LocalDetector {
 /// The addresses that node ports answer on (core spec 9.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodePortAddresses {
-    /// Every local address but loopback.
+    /// Every local address; loopback only where [`NodeContext::node_ports_on_loopback`] says so.
     MatchAll,
-    /// These, sorted, without loopback; may be empty.
+    /// These, sorted; may be empty. Loopback is among them only where [`NodeContext::node_ports_on_loopback`] says so.
     Only(Arc<[IpAddr]>),
 }
 
@@ -49,6 +49,8 @@ pub struct NodeContext {
     pub masquerade_all: bool,
     /// Where node ports answer.
     pub node_port_addresses: NodePortAddresses,
+    /// Node ports answer this host's own processes on IPv4 loopback addresses, too (iptables spec 5.9).
+    pub node_ports_on_loopback: bool,
     /// Known ranges of cluster IPs; traffic to unallocated addresses in them is dropped.
     pub service_cidrs: Vec<IpNet>,
     /// Services that the node needs before all others, in this order. No decision depends on it, only the order of writing.

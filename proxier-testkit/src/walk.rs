@@ -116,6 +116,9 @@ pub enum WalkError {
     /// A rule looks at the outgoing interface, and the host has no route that tells it.
     #[error("no route to {0}")]
     NoRoute(IpAddr),
+    /// A rule looks at something that the question does not tell.
+    #[error("the packet does not tell {0}")]
+    Unknown(String),
     /// A probability has too large a denominator.
     #[error("probability out of range")]
     WeightOverflow,

@@ -23,8 +23,12 @@ pub(crate) const LAB: &[Tool] = &[
 ];
 
 /// What the tests start beyond [`LAB`].
-pub(crate) const TESTS: &[Tool] =
-    &[Tool { name: "git", package: "git" }, Tool { name: "setpriv", package: "util-linux" }];
+pub(crate) const TESTS: &[Tool] = &[
+    Tool { name: "git", package: "git" },
+    Tool { name: "setpriv", package: "util-linux" },
+    Tool { name: "iptables-nft", package: "iptables" },
+    Tool { name: "iptables-legacy", package: "iptables" },
+];
 
 /// Folders that hold system tools but are not in a plain user's search path on Debian.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];

@@ -15,6 +15,7 @@ impl Config {
             detect_local: self.detect_local.clone(),
             masquerade_all: false,
             node_port_addresses: self.node_port_addresses.clone(),
+            localhost_node_ports: false,
             service_cidrs: self.service_cidrs.clone(),
             external_ips: self.external_ips,
             node_hints: true,

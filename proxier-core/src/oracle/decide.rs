@@ -15,7 +15,7 @@ use crate::snapshot::{
 
 /// What must happen to a packet: pure and total. A packet of another family than the snapshot's is not ours.
 ///
-/// Node ports never answer on loopback addresses. A backend that declares localhost node ports answers there as well.
+/// Node ports answer on loopback addresses only where the context says so, and only what this host sends.
 #[must_use]
 pub fn decide(snapshot: &Snapshot, packet: &Packet) -> Decision {
     let context = snapshot.context().as_ref();
@@ -90,7 +90,7 @@ impl<'a> Walk<'a> {
             Some((port.as_ref(), Frontend { kind, key }))
         };
         owner(FrontendKey::Address { ip, protocol, port }).or_else(|| {
-            let answers = answers_node_ports(self.context, ip);
+            let answers = answers_node_ports(self.context, ip, &self.packet.entry);
             answers.then(|| owner(FrontendKey::NodePort { protocol, port })).flatten()
         })
     }
@@ -217,10 +217,13 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Core spec 9.4.
-fn answers_node_ports(context: &NodeContext, ip: IpAddr) -> bool {
+/// Core spec 9.4; iptables spec 5.9 for loopback, which nothing that arrives from elsewhere has as its destination.
+fn answers_node_ports(context: &NodeContext, ip: IpAddr, entry: &Entry) -> bool {
+    if ip.is_loopback() && !(context.node_ports_on_loopback && *entry == Entry::Host) {
+        return false;
+    }
     match &context.node_port_addresses {
-        NodePortAddresses::MatchAll => !ip.is_loopback() && context.node.host_addresses.contains(&ip),
+        NodePortAddresses::MatchAll => is_local(context, ip),
         NodePortAddresses::Only(list) => list.contains(&ip),
     }
 }

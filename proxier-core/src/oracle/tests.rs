@@ -676,6 +676,46 @@ fn node_port_addresses() {
     assert_eq!(World::v4().ask("host as loopback", "127.0.0.2:30080"), "pass");
 }
 
+/// Iptables spec 5.9 and 5.14; its edge cases 18 to 20.
+#[test]
+fn node_ports_on_loopback() {
+    let cidrs = |list: &[&str]| NodePortSelector::Cidrs(list.iter().map(|c| net(c)).collect());
+    let select = |world: World, selector| {
+        world.with(|w| {
+            w.options.localhost_node_ports = true;
+            w.options.node_port_addresses = selector;
+        })
+    };
+    let answers = |world: &World| {
+        [("host as loopback", "loopback:30080"), ("host as loopback", "127.0.0.2:30080")]
+            .map(|(from, to)| world.ask(from, to) != "pass")
+    };
+    let v4 = |list: &[&str]| select(World::v4(), cidrs(list));
+    assert_eq!(answers(&v4(&[])), [true; 2]);
+    assert_eq!(answers(&v4(&["172.30.0.0/16", "0.0.0.0/0"])), [true; 2]);
+    // Of a range, what the host has on its interfaces.
+    assert_eq!(answers(&v4(&["127.0.0.0/8"])), [true, false]);
+    assert_eq!(answers(&v4(&["172.30.0.0/16", "127.0.0.1/32"])), [true, false]);
+    assert_eq!(answers(&v4(&["120.0.0.0/5"])), [true, false]);
+    assert_eq!(answers(&v4(&["172.30.0.0/16"])), [false; 2]);
+    assert_eq!(v4(&["127.0.0.0/8"]).ask("node process", "node:30080"), "pass");
+    // Of another port nothing is known, and of what arrives from elsewhere nothing is answered.
+    assert_eq!(v4(&[]).ask("host as loopback", "loopback:30081"), "pass");
+    assert_eq!(v4(&[]).ask("outside", "loopback:30080"), "pass");
+    // Masqueraded whatever the policy is: the source would be a loopback address elsewhere.
+    for world in [v4(&[]), v4(&[]).external_local(), v4(&[]).internal_local()] {
+        assert_eq!(world.ask("host as loopback", "loopback:30080"), "all M");
+        assert_eq!(world.remote_only().ask("host as loopback", "loopback:30080"), "far M");
+    }
+    let primary = select(World::v4(), NodePortSelector::Primary);
+    assert_eq!(answers(&primary), [false; 2]);
+    let nameless = primary.with(|w| w.node.ips.ipv4 = None);
+    assert_eq!(answers(&nameless), [true; 2], "an unknown address of its own matches all");
+    let six = select(World::new(IpFamily::Ipv6), cidrs(&[]));
+    assert_eq!(six.ask("host as loopback", "loopback:30080"), "pass");
+    assert_eq!(World::v4().ask("host as loopback", "loopback:30080"), "pass", "off by default");
+}
+
 /// Core spec 4.1 and iptables spec 5.10.
 #[test]
 fn health_check_node_port_is_accepted_on_own_addresses() {

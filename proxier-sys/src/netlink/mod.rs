@@ -55,6 +55,8 @@ pub mod subsystem {
     pub const CTNETLINK: u8 = 1;
     /// ipset.
     pub const IPSET: u8 = 6;
+    /// Counting objects (nfnetlink accounting).
+    pub const ACCOUNTING: u8 = 7;
     /// nftables.
     pub const NFTABLES: u8 = 10;
 }

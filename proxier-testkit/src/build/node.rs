@@ -40,6 +40,7 @@ pub fn options(dice: &mut Dice) -> TrafficOptions {
         detect_local: detect_local(dice),
         masquerade_all: dice.one_in(6),
         node_port_addresses: node_port_addresses(dice),
+        localhost_node_ports: false,
         service_cidrs: service_cidrs(dice),
         external_ips: !dice.one_in(8),
         node_hints: !dice.one_in(4),

@@ -32,6 +32,7 @@ use crate::walk::{Walk, WalkHost};
 mod cases;
 mod faults;
 mod histories;
+mod iptables;
 mod kernel;
 mod nft;
 mod order;
@@ -49,7 +50,8 @@ mod tests;
 
 /// A model of a kernel: text changes it, packets walk it.
 pub trait Model: Clone + Default + Send + 'static {
-    /// Runs a script: all of it, or nothing.
+    /// Runs a script. When it is refused, what the kernel would have kept of it stays: nothing, where all of it is one transaction;
+    /// what was committed before, where each table is one.
     ///
     /// # Errors
     /// What the kernel would refuse.

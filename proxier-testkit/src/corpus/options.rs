@@ -45,6 +45,7 @@ pub(super) fn options(raw: &RawOptions) -> Result<TrafficOptions, Fault> {
             [one] if one == "primary" => NodePortSelector::Primary,
             texts => NodePortSelector::Cidrs(nets("options.nodePortAddresses", texts)?),
         },
+        localhost_node_ports: raw.localhost_node_ports,
         service_cidrs: nets("options.serviceCIDRs", &raw.service_cidrs)?,
         external_ips: raw.external_ips.unwrap_or(default.external_ips),
         node_hints: raw.node_hints.unwrap_or(default.node_hints),

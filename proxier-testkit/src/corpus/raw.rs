@@ -56,6 +56,8 @@ pub(super) struct RawOptions {
     pub(super) masquerade_all: bool,
     #[serde(default)]
     pub(super) node_port_addresses: Vec<String>,
+    #[serde(default)]
+    pub(super) localhost_node_ports: bool,
     #[serde(default, rename = "serviceCIDRs")]
     pub(super) service_cidrs: Vec<String>,
     #[serde(default, rename = "externalIPs")]

@@ -10,5 +10,6 @@ mod example;
 mod kernel;
 mod peer;
 mod refusals;
+#[path = "../support/rows.rs"]
 mod rows;
 mod semantics;

@@ -6,7 +6,7 @@
 
 use proxier_core::ids::{EndpointAddr, Port, Protocol};
 use proxier_core::oracle::{Choice, Entry, Outcome, Packet};
-use proxier_testkit::nft::{self, Ruleset};
+use proxier_testkit::conformance::Model;
 use proxier_testkit::walk::{Fraction, WalkHost, normalise};
 
 /// Reads the left side of a row.
@@ -50,13 +50,13 @@ pub(crate) fn answer(text: &str) -> Outcome {
 }
 
 /// Walks every row and compares; lists all that differ. Blank lines and `#` lines are skipped. Returns how many.
-pub(crate) fn check(rules: &Ruleset, host: &WalkHost, rows: &str) -> usize {
+pub(crate) fn check(rules: &impl Model, host: &WalkHost, rows: &str) -> usize {
     let mut wrong = Vec::new();
     let rows: Vec<&str> =
         rows.lines().map(str::trim).filter(|r| !r.is_empty() && !r.starts_with('#')).collect();
     for row in &rows {
         let (question, expected) = row.split_once(" = ").expect("a row has an answer");
-        let walk = nft::walk(rules, &packet(question), host).expect("the walk ends");
+        let walk = rules.walk(&packet(question), host).expect("the walk ends");
         let total = walk.branches.iter().try_fold(Fraction::ZERO, |sum, branch| sum.plus(branch.weight));
         assert_eq!(total, Some(Fraction::ONE), "{row}");
         let found = walk.outcome();

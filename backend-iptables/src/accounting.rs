@@ -1,0 +1,55 @@
+//! Counting objects of the kernel (nfnetlink accounting), which rules may mention: `-m nfacct` (iptables spec 5.2).
+
+use proxier_sys::netlink::{MessageType, NetfilterSocket, NetlinkError, errno_name, flags, subsystem};
+
+/// Counts packets that connection tracking calls invalid and that are dropped therefore.
+pub const INVALID_DROPPED: &str = "ct_state_invalid_dropped_pkts";
+/// Counts packets to node ports on loopback addresses.
+pub const LOCALHOST_ACCEPTED: &str = "localhost_nps_accepted_pkts";
+
+/// `NFNL_MSG_ACCT_NEW` and `NFNL_MSG_ACCT_GET` of `linux/netfilter/nfnetlink_acct.h`.
+const NEW: u8 = 0;
+const GET: u8 = 1;
+/// `NFACCT_NAME`
+const NAME: u16 = 1;
+
+/// Makes sure that counting objects exist, and returns the names of those that do: only these may be mentioned by a rule, since one that
+/// is missing makes a whole input fail. Those that exist keep their counts. A kernel without them returns none.
+///
+/// # Errors
+/// When the kernel does not answer, or this process may not ask it.
+pub fn ensure<'n>(names: &[&'n str]) -> Result<Vec<&'n str>, NetlinkError> {
+    let mut socket = NetfilterSocket::open()?;
+    let mut there = Vec::new();
+    for name in names {
+        match ensure_one(&mut socket, name) {
+            Ok(()) => there.push(*name),
+            Err(error) if is_lacking(&error) => {
+                tracing::debug!(name, error = %error, "no counting object");
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(there)
+}
+
+fn ensure_one(socket: &mut NetfilterSocket, name: &str) -> Result<(), NetlinkError> {
+    let mut ask = |message, flags| {
+        let kind = MessageType::new(subsystem::ACCOUNTING, message);
+        socket.request(kind, flags, 0, |w| w.put_str(NAME, name)).map(drop)
+    };
+    match ask(GET, 0) {
+        Err(error) if error.is_not_found() => match ask(NEW, flags::CREATE) {
+            // Someone was faster.
+            Err(error) if error.is_exists() || error.is_busy() => Ok(()),
+            made => made,
+        },
+        found => found,
+    }
+}
+
+/// The kernel has no accounting: an unknown subsystem is `EINVAL`, an unknown netlink family the socket's error.
+fn is_lacking(error: &NetlinkError) -> bool {
+    let lacking = ["EINVAL", "EOPNOTSUPP", "EPROTONOSUPPORT", "ERANGE"];
+    error.errno().is_some_and(|errno| lacking.contains(&errno_name(errno).as_str()))
+}

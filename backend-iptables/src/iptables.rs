@@ -1,0 +1,227 @@
+//! The backend type: delegates each duty to its module.
+
+use std::collections::BTreeMap;
+
+use proxier_core::backend::{
+    ApplyReport, Backend, Capabilities, CleanupReport, Drift, ProgressSink, RenderInput, SetAside, TakeOver,
+};
+use proxier_core::changes::ChangeSet;
+use proxier_core::ids::IpFamily;
+use proxier_core::snapshot::Snapshot;
+use proxier_sys::runner::SystemRunner;
+use proxier_sys::sysctl::Sysctl;
+
+use crate::accounting::{self, INVALID_DROPPED, LOCALHOST_ACCEPTED};
+use crate::belief::Belief;
+use crate::desired::Desired;
+use crate::error::Error;
+use crate::objects::{Rule, Table};
+use crate::options::{Facts, Options};
+use crate::plan::Plan;
+use crate::probe;
+use crate::restore::Restorer;
+use crate::saved::{self, Saved};
+use crate::spelling::canonical;
+use crate::tool::Tools;
+use crate::trial::scratch;
+use crate::{cleanup, diff, localnet, render, skeleton, takeover};
+
+/// The iptables backend of one IP family.
+///
+/// It works in the network namespace of the thread that makes it run a tool.
+#[derive(Debug)]
+pub struct Iptables {
+    family: IpFamily,
+    options: Options,
+    runner: SystemRunner,
+    found: Option<Found>,
+    facts: Facts,
+}
+
+/// What a probe found that is not about rules.
+#[derive(Clone, Debug)]
+struct Found {
+    tools: Tools,
+    /// The tool prints rules as they were written.
+    same_spelling: bool,
+}
+
+impl Iptables {
+    /// A backend that has not looked at the host yet. Until a probe, plans are those for a current tool of the nft variant, or of the one that
+    /// the options ask for.
+    #[must_use]
+    pub fn new(family: IpFamily, options: Options) -> Self {
+        let facts = options.variant.wanted().map_or_else(Facts::default, Facts::of);
+        Self { family, options, runner: SystemRunner::new(), found: None, facts }
+    }
+
+    /// What a probe found, as far as rules depend on it.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The settings.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The tools; looks for them if nobody did so far.
+    fn found(&mut self) -> Result<Found, Error> {
+        if self.found.is_none() {
+            self.probe()?;
+        }
+        self.found.clone().ok_or_else(|| Error::NoTools { looked_for: self.family.to_string() })
+    }
+
+    /// What the tables hold: what is ours, what leads to it, and what may.
+    fn read(&self, found: &Found) -> Result<Saved, Error> {
+        let keep = |table: Table, chain: &str| {
+            table == Table::Nat
+                || cleanup::is_ours(table, chain)
+                || chain == skeleton::FIREWALL
+                || skeleton::is_built_in(chain)
+        };
+        saved::read(&self.runner, &found.tools, keep)
+    }
+
+    /// The same, rules in our spelling where the tool has another.
+    fn read_for(&self, found: &Found, desired: impl FnOnce() -> Desired) -> Result<Saved, Error> {
+        let mut saved = self.read(found)?;
+        if !found.same_spelling {
+            respell(&mut saved, &desired());
+        }
+        Ok(saved)
+    }
+
+    fn restorer<'a>(&'a self, found: &'a Found) -> Restorer<'a> {
+        Restorer { runner: &self.runner, tools: &found.tools, trial: &scratch }
+    }
+
+    /// What a plan's rules count with must be there before them (iptables spec 5.2), and the setting that loopback node ports need (5.9).
+    fn prepare(&mut self, plan: &Plan) -> Result<(), Error> {
+        let env = plan.next.environment();
+        if env.loopback && self.family == IpFamily::Ipv4 && localnet::ensure(&Sysctl::new())? {
+            tracing::info!(
+                "net.ipv4.conf.all.route_localnet is 1 now: node ports answer on loopback addresses"
+            );
+        }
+        let wanted =
+            [(INVALID_DROPPED, env.facts.count_invalid), (LOCALHOST_ACCEPTED, env.facts.count_localhost)];
+        let names: Vec<&str> = wanted.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let there = accounting::ensure(&names)?;
+        self.facts.count_invalid &= there.contains(&INVALID_DROPPED);
+        self.facts.count_localhost &= there.contains(&LOCALHOST_ACCEPTED);
+        match names.iter().find(|name| !there.contains(name)) {
+            Some(missing) => Err(Error::Counters((*missing).to_owned())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Puts rules that only differ in spelling into ours.
+fn respell(saved: &mut Saved, desired: &Desired) {
+    for (id, want) in &desired.chains {
+        let Some(seen) = saved.chains.get_mut(id) else { continue };
+        let ours: BTreeMap<String, &Rule> =
+            want.rules().into_iter().map(|rule| (canonical(&rule.0), rule)).collect();
+        for rule in seen {
+            if let Some(same) = ours.get(&canonical(&rule.0)) {
+                *rule = (*same).clone();
+            }
+        }
+    }
+}
+
+impl Backend for Iptables {
+    type Plan = Plan;
+    type Belief = Belief;
+    type Error = Error;
+
+    fn name(&self) -> &'static str {
+        "iptables"
+    }
+
+    fn family(&self) -> IpFamily {
+        self.family
+    }
+
+    fn probe(&mut self) -> Result<Capabilities, Error> {
+        let wanted = self.options.variant.wanted();
+        let probed = probe::probe(&self.runner, &scratch, &Sysctl::new(), self.family, wanted)?;
+        if let Some(chosen) = probed.chosen {
+            self.facts = Facts {
+                random_fully: probed.random_fully,
+                count_invalid: probed.nfacct,
+                count_localhost: probed.nfacct,
+                tcp_be_liberal: probed.tcp_be_liberal,
+                recent: probed.recent,
+                ..Facts::of(chosen.tools.variant)
+            };
+            self.found = Some(Found { tools: chosen.tools, same_spelling: probed.same_spelling });
+        }
+        Ok(probed.capabilities)
+    }
+
+    fn render(&self, input: RenderInput<'_, Belief>) -> Plan {
+        render::render(self.family, &self.options, &self.facts, input)
+    }
+
+    fn take_over(&mut self, plan: Plan) -> Result<TakeOver<Plan>, Error> {
+        let found = self.found()?;
+        self.prepare(&plan)?;
+        let saved = self.read_for(&found, || plan.next.desired())?;
+        Ok(TakeOver::Differences(takeover::take_over(plan, &saved)))
+    }
+
+    fn check(&mut self, plan: &Plan) -> Result<(), Error> {
+        let found = self.found()?;
+        self.restorer(&found).check(plan.inputs())
+    }
+
+    fn apply(&mut self, plan: Plan, progress: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Error> {
+        let found = self.found()?;
+        let (inputs, next) = if plan.full {
+            self.prepare(&plan)?;
+            (takeover::replace(&plan, &self.read(&found)?), plan.into_next())
+        } else {
+            plan.into_inputs()
+        };
+        let report = self.restorer(&found).run(&inputs, progress)?;
+        Ok((next, report))
+    }
+
+    fn verify(&mut self, belief: &Belief) -> Result<Drift, Error> {
+        let found = self.found()?;
+        let saved = self.read_for(&found, || belief.desired())?;
+        Ok(diff::drift(belief, &saved))
+    }
+
+    fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, Error> {
+        let found = self.found()?;
+        let (changes, set_aside) = (ChangeSet::between(None, snapshot), SetAside::new());
+        let plan =
+            self.render(RenderInput { snapshot, changes: &changes, belief: None, set_aside: &set_aside });
+        let saved = self.read_for(&found, || plan.next.desired())?;
+        Ok(diff::drift_in_meaning(plan.next, &saved))
+    }
+
+    fn observer(&self) -> Self {
+        let found = self.found.clone();
+        Self {
+            family: self.family,
+            options: self.options.clone(),
+            runner: SystemRunner::new(),
+            found,
+            facts: self.facts.clone(),
+        }
+    }
+
+    fn cleanup(&mut self) -> Result<CleanupReport, Error> {
+        cleanup::cleanup(&self.runner, &scratch, self.family)
+    }
+}
