@@ -37,6 +37,8 @@ type Build = fn(Option<&Map<String, Value>>) -> Result<Box<dyn Factory>, Vec<Fau
 pub struct Entry {
     /// Its name in `mode` and of its section, and the keys of that.
     pub section: Section,
+    /// Backends whose leftovers are removed once this one's rules are in force (iptables spec 9). One that is not built in is passed over.
+    pub replaces: &'static [&'static str],
     build: Build,
 }
 
@@ -61,11 +63,14 @@ pub const BACKENDS: &[Entry] = &[
     #[cfg(feature = "nftables")]
     Entry {
         section: Section { name: "nftables", keys: &backend_nftables::options::KEYS },
+        replaces: &["iptables", "ipvs"],
         build: nftables::build,
     },
     #[cfg(feature = "iptables")]
     Entry {
         section: Section { name: "iptables", keys: &backend_iptables::options::KEYS },
+        // Chains of IPVS mode have the same names.
+        replaces: &["nftables"],
         build: iptables::build,
     },
 ];
@@ -77,7 +82,10 @@ pub fn sections() -> Vec<Section> {
 }
 
 /// Sets every key of a section; `set` says what is wrong with a value.
-#[cfg_attr(not(any(feature = "nftables", feature = "iptables")), allow(dead_code, reason = "used by each backend's entry"))]
+#[cfg_attr(
+    not(any(feature = "nftables", feature = "iptables")),
+    allow(dead_code, reason = "used by each backend's entry")
+)]
 fn read_section(
     section: Option<&Map<String, Value>>,
     mut set: impl FnMut(&str, &Value) -> Result<(), String>,

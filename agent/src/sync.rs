@@ -55,6 +55,8 @@ pub struct SyncLoop {
     notifier: Notifier,
     /// The service manager knows that the rules are in force.
     ready: bool,
+    /// Backends that ran here before, perhaps.
+    replaced: Vec<Box<dyn Instance>>,
 }
 
 impl SyncLoop {
@@ -85,7 +87,7 @@ impl SyncLoop {
             programmed: false,
         };
         let lanes = instances.into_iter().map(lane).collect();
-        Self { world, lanes, clock, own, notifier: Notifier::default(), ready: false }
+        Self { world, lanes, clock, own, notifier: Notifier::default(), ready: false, replaced: Vec::new() }
             .telling(Notifier::default())
     }
 
@@ -96,6 +98,14 @@ impl SyncLoop {
             lane.tell_progress(notifier.another());
         }
         self.notifier = notifier;
+        self
+    }
+
+    /// The same, and once every family's rules are in force, what these backends left behind is removed: the new first and complete, then
+    /// the old. It happens on a thread of its own, once.
+    #[must_use]
+    pub fn clearing(mut self, replaced: Vec<Box<dyn Instance>>) -> Self {
+        self.replaced = replaced;
         self
     }
 
@@ -225,6 +235,14 @@ impl SyncLoop {
             .collect();
         let backend = self.lanes.first().map_or("", |l| l.instance.name());
         self.notifier.ready(&format!("{backend}: {} in force", families.join(", ")));
+        let replaced = std::mem::take(&mut self.replaced);
+        if replaced.is_empty() {
+            return;
+        }
+        let job = move || replaced.into_iter().for_each(clear);
+        if let Err(error) = thread::Builder::new().name("leftovers".to_owned()).spawn(job) {
+            tracing::warn!(error = %error, "cannot look for what other backends left");
+        }
     }
 
     fn verified(&mut self, family: IpFamily, generation: Generation, result: Result<Drift, SyncError>) {
@@ -325,6 +343,27 @@ impl Lane {
                 tracing::warn!(error = %error, "cannot start a thread to compare the kernel");
                 self.reconciler.verified(now, true);
             }
+        }
+    }
+}
+
+/// Removes what a backend left behind when another one ran here. What cannot be removed is told and left.
+fn clear(mut replaced: Box<dyn Instance>) {
+    let (backend, family) = (replaced.name(), replaced.family());
+    match replaced.cleanup() {
+        Ok(report) => {
+            if !report.removed.is_empty() {
+                tracing::info!(backend, %family, objects = report.removed.len(), "removed what another backend left");
+            }
+            for what in report.removed {
+                tracing::debug!(backend, %family, what = %what, "removed");
+            }
+            for what in report.stayed {
+                tracing::warn!(backend, %family, what = %what, "another backend's leftover stays");
+            }
+        }
+        Err(error) => {
+            tracing::warn!(backend, %family, error = %error.source, "cannot remove what another backend left")
         }
     }
 }

@@ -53,7 +53,8 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     })?;
     let notifier = Notifier::from_environment();
     notifier.status("waiting for the first complete list");
-    let result = SyncLoop::new(world, instances, policy, sender).telling(notifier).run(&receiver);
+    let sync = SyncLoop::new(world, instances, policy, sender).telling(notifier).clearing(setup.replaced());
+    let result = sync.run(&receiver);
     drop(receiver);
     stop.raise();
     result?;

@@ -23,6 +23,7 @@ const NO_SOURCE: &str = "no source: give --kubeconfig FILE, --master URL or --ma
 pub(super) struct Setup {
     pub(super) config: Config,
     factory: Box<dyn Factory>,
+    replaced: Vec<Box<dyn Factory>>,
 }
 
 impl Setup {
@@ -53,9 +54,14 @@ impl Setup {
             }
         }
         let config = draft.finish()?;
-        let chosen = factories.into_iter().find(|(name, _)| *name == config.mode);
-        let (_, factory) = chosen.with_context(|| format!("backend {} is not built in", config.mode))?;
-        Ok(Self { config, factory })
+        let not_there = || format!("backend {} is not built in", config.mode);
+        let entry =
+            registry::BACKENDS.iter().find(|b| b.section.name == config.mode).with_context(not_there)?;
+        let at = factories.iter().position(|(name, _)| *name == config.mode).with_context(not_there)?;
+        let (_, factory) = factories.swap_remove(at);
+        let replaced = factories.into_iter().filter(|(name, _)| entry.replaces.contains(name));
+        let replaced = replaced.map(|(_, factory)| factory).collect();
+        Ok(Self { config, factory, replaced })
     }
 
     pub(super) fn log(&self) -> anyhow::Result<()> {
@@ -64,6 +70,12 @@ impl Setup {
 
     pub(super) fn instances(&self) -> Vec<Box<dyn Instance>> {
         IpFamily::ALL.into_iter().map(|family| self.factory.instance(family)).collect()
+    }
+
+    /// Instances of the backends whose leftovers are to go.
+    pub(super) fn replaced(&self) -> Vec<Box<dyn Instance>> {
+        let families = |factory: &Box<dyn Factory>| IpFamily::ALL.map(|family| factory.instance(family));
+        self.replaced.iter().flat_map(families).collect()
     }
 
     fn node_name(&self) -> anyhow::Result<NodeName> {

@@ -528,3 +528,25 @@ fn the_service_manager_hears_how_far_the_loop_is() {
     bench.step([Message::Events(vec![service("b", 2)])]);
     assert!(!heard().iter().any(|m| m.starts_with("READY=1")), "told once");
 }
+
+#[test]
+fn what_other_backends_left_goes_once_all_is_in_force() {
+    let mut bench = Bench::new(&[IpFamily::Ipv4]);
+    let left = Arc::<Mutex<Kernel>>::default();
+    let fake = Fake { family: IpFamily::Ipv4, kernel: Arc::clone(&left) };
+    let other = Bench::new(&[]);
+    let loop_ = std::mem::replace(&mut bench.sync, other.sync);
+    bench.sync = loop_.clearing(vec![Box::new(Driver::new(fake))]);
+    let asked = || left.lock().expect("no test panics while it holds this").calls.clone();
+    bench.kernel().failures.push_back(RetryClass::Transient);
+    bench.step([Message::Events(vec![service("a", 1), SourceEvent::Synced])]);
+    assert_eq!(asked(), [], "the rules are not in force");
+    bench.pass(Duration::from_secs(30));
+    bench.step([]);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while asked().is_empty() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    bench.step([Message::Events(vec![service("b", 2)])]);
+    assert_eq!(asked(), [Call::Other("cleanup")], "once");
+}

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::program::{proxier, service};
+use crate::program::{proxier, service, tool};
 use crate::stage::{Stage, nft, tables, until};
 
 fn stage() -> Stage {
@@ -121,4 +121,28 @@ fn cleanup_finds_the_table_by_its_configured_name() {
     let output = proxier(&["cleanup", "--config", &config]);
     assert_eq!(output.stdout_text(), "removed table ip mine\nremoved table ip6 mine\n");
     stage.others_untouched();
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn another_mode_takes_the_place_of_the_one_before() {
+    let stage = stage();
+    let mut before = String::new();
+    for (mode, gone) in [("nftables", ""), ("iptables", "table ip"), ("nftables", "KUBE-SVC-")] {
+        stage.configure(&format!("mode: {mode}\niptables: {{variant: legacy}}\n"));
+        let daemon = stage.run();
+        let rules = || tables() + &tool("iptables-legacy-save", &[], "").stdout_text();
+        if gone.is_empty() {
+            assert!(rules().contains("10.96.0.1"));
+        } else {
+            assert!(before.contains(gone), "{mode}: nothing was there to go:\n{before}");
+            until(format!("{mode} without {gone}"), || {
+                !rules().contains(gone) && rules().contains("10.96.0.1")
+            });
+            daemon.logged(&[("message", "removed what another backend left"), ("family", "IPv4")]);
+        }
+        before = rules();
+        stage.in_order();
+        assert_eq!(daemon.end(Signal::SIGTERM).0.code(), Some(0));
+    }
 }
