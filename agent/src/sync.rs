@@ -363,7 +363,7 @@ fn clear(mut replaced: Box<dyn Instance>) {
             }
         }
         Err(error) => {
-            tracing::warn!(backend, %family, error = %error.source, "cannot remove what another backend left")
+            tracing::warn!(backend, %family, error = %error.source, "cannot remove what another backend left");
         }
     }
 }

@@ -74,8 +74,7 @@ impl Setup {
 
     /// Instances of the backends whose leftovers are to go.
     pub(super) fn replaced(&self) -> Vec<Box<dyn Instance>> {
-        let families = |factory: &Box<dyn Factory>| IpFamily::ALL.map(|family| factory.instance(family));
-        self.replaced.iter().flat_map(families).collect()
+        self.replaced.iter().flat_map(|f| IpFamily::ALL.map(|family| f.instance(family))).collect()
     }
 
     fn node_name(&self) -> anyhow::Result<NodeName> {
