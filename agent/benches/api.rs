@@ -1,100 +1,86 @@
 //! What the whole `proxier run` process costs, fed by an API server over TLS, in a network namespace of its own.
 //!
-//! `cargo bench --package agent --bench api [-- SERVICESxENDPOINTS ... [storm=SECONDS] [rate=UPDATES]]`, as root; default `1000x5 10000x5
-//! storm=10 rate=10000`.
+//! `cargo bench --package agent --bench api [-- WORD ...]`, as root; the words are in `docs/bench.md`.
 //!
-//! The server is in this process, so that only the agent's own costs are counted; both share the processors, though. First the
-//! start until IPv4 is in the kernel, then single changes on their way there, then, at the largest size, a storm of changes:
-//! so many a second, each to one slice, and how long after the last one the kernel has it. In the end `proxier verify` must find no difference
+//! The server is in this process, so that only the agent's own costs are counted; both share the processors, though. First the start until
+//! IPv4 is in the kernel, then single changes on their way there, steady change, and a rollout; then, at one size, a storm of changes: so
+//! many a second, each to one slice, and how long after the last one the kernel has it. In the end `proxier verify` must find no difference
 //! between server and kernel.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a benchmark, not shipped")]
 #![allow(clippy::disallowed_methods, reason = "it starts the agent and looks at it while it runs")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use proxier_sys::netns;
 use proxier_testkit::apiserver::{ApiServer, BlockingApiServer};
+use proxier_testkit::bench::series::{START, Stretch};
+use proxier_testkit::bench::{
+    Agent, Arguments, Change, Error, Feed, Fleet, Outcome, Process, Program, Row, Size, Subject, Synced,
+    Table, bars, report, series, verify,
+};
 use proxier_testkit::scale;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_proxier");
-/// Single changes whose way to the kernel is timed.
-const EDITS: u32 = 21;
+/// How often each single change is made.
+const ROUNDS: usize = 101;
+/// How long the agent is left alone after a change.
+const SETTLE: Duration = Duration::from_millis(8);
+/// How long after its start the agent is at rest.
+const REST: Duration = Duration::from_secs(2);
+/// How long a start may take until it counts as failed.
+const START_LIMIT: Duration = Duration::from_secs(300);
 /// Pause between bursts of a storm.
 const TICK: Duration = Duration::from_millis(10);
 
-struct Agent {
-    child: Child,
-    log: Receiver<Value>,
+/// A server, and the agent that follows it.
+struct Stage {
+    server: BlockingApiServer,
+    agent: Agent,
 }
 
-impl Agent {
-    fn start(kubeconfig: &str) -> Self {
-        let mut child = Command::new(PROGRAM)
-            .args([
-                "run",
-                "--node",
-                scale::NODE,
-                "--cluster-cidr",
-                scale::CLUSTER_CIDR,
-                "--log-format",
-                "json",
-            ])
-            .args(["--kubeconfig", kubeconfig])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("started");
-        let stderr = BufReader::new(child.stderr.take().expect("piped"));
-        let (sender, log) = channel();
-        thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                let event: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("it said: {line}"));
-                assert!(event["level"] != "ERROR", "it said: {line}");
-                if sender.send(event).is_err() {
-                    return;
+impl Subject for Stage {
+    fn send(&mut self, changes: &[Change]) -> Result<(), Error> {
+        for change in changes {
+            let done = match change {
+                Change::Service(number) => self.server.put(scale::service_json(*number)),
+                Change::Slice(part) => self.server.put(part.json()),
+                Change::ServiceGone(number) => {
+                    self.server.delete("services", scale::NAMESPACE, &format!("svc-{number}"))
                 }
-            }
-        });
-        Self { child, log }
-    }
-
-    /// Waits until IPv4 is in the kernel once more.
-    fn synced(&self) {
-        loop {
-            let event = self.log.recv_timeout(Duration::from_secs(120)).expect("it says something");
-            if event["message"] == "synced" && event["family"] == "IPv4" {
-                return;
-            }
+                Change::SliceGone(part) => {
+                    self.server.delete("endpointslices", scale::NAMESPACE, &part.object_name())
+                }
+            };
+            done.map_err(|e| Error::Wrong(format!("the test API server: {e}")))?;
         }
+        Ok(())
     }
 
-    /// CPU time so far, user and system; Linux shows 100 ticks a second to user space (USER_HZ).
-    fn cpu(&self) -> Duration {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("running");
-        let (_, after_name) = stat.rsplit_once(')').expect("a name");
-        let ticks = after_name.split_whitespace().skip(11).take(2).map(|t| t.parse::<u64>().expect("ticks"));
-        Duration::from_millis(ticks.sum::<u64>() * 10)
+    fn next(&mut self, until: Instant) -> Result<Option<Synced>, Error> {
+        self.agent.next(until)
     }
 
-    fn memory_mib(&self, field: &str) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("running");
-        let line = status.lines().find_map(|l| l.strip_prefix(field)).expect("field");
-        let kib = line.trim_start_matches(':').trim().trim_end_matches(" kB");
-        f64::from(kib.parse::<u32>().expect("KiB")) / 1024.0
+    fn process(&self) -> Process {
+        self.agent.process().expect("running")
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// What came out of a storm.
+struct Storm {
+    size: Size,
+    updates: u64,
+    wall: Duration,
+    syncs: u64,
+    cpu: Duration,
+    behind: Duration,
+    /// Resident memory in KiB, once a second.
+    memory: Vec<u64>,
 }
 
 /// The address that the kernel has for the first endpoint of Service 0.
@@ -105,70 +91,46 @@ fn first_endpoint() -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn storm(server: &ApiServer, agent: &Agent, services: u32, endpoints: u32, seconds: u64, rate: u64) {
-    let bursts = rate * u64::try_from(TICK.as_millis()).expect("small") / 1000;
-    let (begun, cpu) = (Instant::now(), agent.cpu());
-    let (mut sent, mut seed, mut memory) = (0_u64, 1_u32, Vec::new());
+fn storm(stage: &Stage, size: Size, arguments: &Arguments) -> Storm {
+    let bursts = u64::from(arguments.storm_rate) * u64::try_from(TICK.as_millis()).expect("small") / 1000;
+    let process = stage.process();
+    let stretch = Stretch::begin(process).expect("running");
+    let begun = Instant::now();
+    let (mut updates, mut seed, mut memory, mut syncs) = (0, 1_u32, Vec::new(), 0);
     let mut next = begun;
-    while begun.elapsed() < Duration::from_secs(seconds) {
+    while begun.elapsed() < Duration::from_secs(arguments.storm_seconds.into()) {
         let slices = (0..bursts).map(|_| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            scale::slice_json((seed >> 8) % (services - 1) + 1, endpoints, seed >> 20)
+            scale::slice_json((seed >> 8) % (size.services - 1) + 1, size.endpoints, seed >> 20)
         });
-        server.put_all(slices).expect("put");
-        sent += bursts;
+        stage.server.put_all(slices).expect("put");
+        updates += bursts;
         if memory.len() < usize::try_from(begun.elapsed().as_secs()).expect("small") {
-            memory.push(agent.memory_mib("VmRSS"));
+            memory.push(process.resident_kib().expect("running"));
         }
         next += TICK;
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    let took = begun.elapsed();
-    let marker = scale::slice_json(0, endpoints, 77);
-    let address = marker["endpoints"][0]["addresses"][0].as_str().expect("an address").to_owned();
-    let mut syncs = agent.log.try_iter().filter(|e| e["message"] == "synced").count();
-    let last = Instant::now();
-    server.put(marker).expect("put");
-    // the last sync is the one that brings it: nothing else changes any more
-    let mut behind = Duration::ZERO;
-    while let Ok(event) = agent.log.recv_timeout(Duration::from_secs(2)) {
-        if event["message"] == "synced" {
-            (behind, syncs) = (last.elapsed(), syncs + 1);
-        }
+    while stage.agent.next(Instant::now()).expect("no error").is_some() {
+        syncs += 1;
     }
-    let cpu = agent.cpu() - cpu;
+    let wall = begun.elapsed();
+    let marker = scale::slice_json(0, size.endpoints, 77);
+    let address = marker["endpoints"][0]["addresses"][0].as_str().expect("an address").to_owned();
+    let last = Instant::now();
+    stage.server.put(marker).expect("put");
+    // The last sync is the one that brings it: nothing else changes any more.
+    let mut behind = Duration::ZERO;
+    while let Some(sync) = stage.agent.next(Instant::now() + Duration::from_secs(2)).expect("no error") {
+        (behind, syncs) = (sync.at.saturating_duration_since(last), syncs + 1);
+    }
     let held = first_endpoint();
     assert!(held.contains(&address), "{address} is not what the kernel has: {held}");
-    #[allow(clippy::cast_precision_loss, reason = "figures")]
-    let per_second = sent as f64 / took.as_secs_f64();
-    let tenths = memory.len().div_ceil(10).max(1);
-    let steps: Vec<_> = memory.iter().step_by(tenths).map(|m| format!("{m:.0}")).collect();
-    println!(
-        "\nstorm: {sent} updates in {:.1} s ({per_second:.0}/s), {syncs} syncs, agent's CPU {:.1} s; \
-         the last one in the kernel after {:.0} ms\nresident memory over time, MiB: {}; peak {:.0}",
-        took.as_secs_f64(),
-        cpu.as_secs_f64(),
-        behind.as_secs_f64() * 1000.0,
-        steps.join(" "),
-        agent.memory_mib("VmHWM"),
-    );
+    let (_, cpu, _) = stretch.end().expect("running");
+    Storm { size, updates, wall, syncs, cpu, behind, memory }
 }
 
-fn verify(kubeconfig: &str) {
-    let args =
-        ["verify", "--node", scale::NODE, "--cluster-cidr", scale::CLUSTER_CIDR, "--kubeconfig", kubeconfig];
-    let output = Command::new(PROGRAM).args(args).output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    println!("verify: {}", said.trim().replace('\n', ", "));
-}
-
-fn median(mut values: Vec<Duration>) -> f64 {
-    values.sort();
-    values[values.len() / 2].as_secs_f64() * 1000.0
-}
-
-fn run(services: u32, endpoints: u32, storm_for: Option<(u64, u64)>) {
+fn stage(size: Size, kubeconfig: &Path) -> BlockingApiServer {
     let builder = ApiServer::builder().tls().token("secret", "proxier").history(100_000);
     let server = BlockingApiServer::start(builder).expect("a server");
     let node = json!({
@@ -176,66 +138,105 @@ fn run(services: u32, endpoints: u32, storm_for: Option<(u64, u64)>) {
         "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]},
     });
     server.put(node).expect("put");
-    server.put_all((0..services).map(scale::service_json)).expect("put");
-    server.put_all((0..services).map(|n| scale::slice_json(n, endpoints, 0))).expect("put");
+    server.put_all((0..size.services).map(scale::service_json)).expect("put");
+    server.put_all((0..size.services).map(|n| scale::slice_json(n, size.endpoints, 0))).expect("put");
+    fs::write(kubeconfig, server.kubeconfig(Some("proxier"))).expect("written");
+    server
+}
+
+fn run(size: Size, arguments: &Arguments) -> (Outcome, Option<Storm>) {
     let folder = tempfile::tempdir().expect("folder");
     let kubeconfig = folder.path().join("kubeconfig");
-    fs::write(&kubeconfig, server.kubeconfig(Some("proxier"))).expect("written");
-    let kubeconfig = kubeconfig.to_str().expect("text");
+    let feed = Feed::Kubeconfig(&kubeconfig);
+    let program = Path::new(PROGRAM);
+    let server = stage(size, &kubeconfig);
+    let mut fleet = Fleet::new(size);
 
-    let begun = Instant::now();
-    let agent = Agent::start(kubeconfig);
-    agent.synced();
-    let (wall, cpu, peak) = (begun.elapsed(), agent.cpu(), agent.memory_mib("VmHWM"));
-    // IPv6 has its own, empty sync
-    thread::sleep(Duration::from_millis(300));
-    agent.log.try_iter().for_each(drop);
-    let edits = (1..=EDITS).map(|version| {
-        let begun = Instant::now();
-        server.put(scale::slice_json(0, endpoints, version)).expect("put");
-        agent.synced();
-        begun.elapsed()
-    });
-    let edit = median(edits.collect());
-    println!(
-        "| {services}x{endpoints} | {:.2} | {:.2} | {peak:.0} | {:.0} | {edit:.1} |",
-        wall.as_secs_f64(),
-        cpu.as_secs_f64(),
-        agent.memory_mib("VmRSS"),
-    );
-    if let Some((seconds, rate)) = storm_for {
-        storm(&server, &agent, services, endpoints, seconds, rate);
+    let agent = Agent::start(program, feed).expect("started");
+    let process = agent.process().expect("running");
+    let sync = agent.programmed(START_LIMIT).expect("programmed");
+    let (wall, cpu) = (sync.at - agent.begun(), process.cpu().expect("running"));
+    let peak_kib = process.peak_kib().expect("running");
+    thread::sleep(REST);
+    let start = Row {
+        what: START.to_owned(),
+        runs: 1,
+        wall,
+        p99: wall,
+        cpu,
+        peak_kib,
+        messages: sync.messages,
+        bytes: sync.bytes,
+    };
+    let rest_kib = process.resident_kib().expect("running");
+    let mut stage = Stage { server, agent };
+    let outcome = series::run(&mut stage, &mut fleet, (start, rest_kib), arguments, (ROUNDS, SETTLE));
+    let outcome = outcome.unwrap_or_else(|e| panic!("{size}: {e}"));
+    verify(program, feed).unwrap_or_else(|e| panic!("{size}: {e}"));
+    let storm = (arguments.storm_size() == Some(size)).then(|| storm(&stage, size, arguments));
+    if storm.is_some() {
+        verify(program, feed).unwrap_or_else(|e| panic!("{size}, after the storm: {e}"));
     }
-    verify(kubeconfig);
-    drop(agent);
-    let args = ["delete", "table", "ip", "kube-proxy"];
-    Command::new("nft").args(args).status().expect("nft runs");
+    (outcome, storm)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "figures")]
+fn print_storm(storm: &Storm) {
+    let Storm { size, updates, wall, syncs, cpu, behind, memory } = storm;
+    println!("### A storm of updates, {size}\n");
+    let mut table = Table::new(&["what", "seen", "bar"]);
+    let seconds = wall.as_secs_f64();
+    table.row([
+        "updates, each one endpoint replaced",
+        &format!("{updates} in {seconds:.1} s ({:.0}/s)", *updates as f64 / seconds),
+        "-",
+    ]);
+    table.row(["lost, by `proxier verify` afterwards", "0", "0: met"]);
+    table.row(["syncs", &syncs.to_string(), "-"]);
+    table.row(["share of a processor", &format!("{:.0} %", cpu.as_secs_f64() / seconds * 100.0), "-"]);
+    let behind = behind.as_secs_f64() * 1000.0;
+    let limit = bars::STORM_BEHIND_MS;
+    table.row([
+        "last update in the kernel after",
+        &format!("{behind:.1} ms"),
+        &format!("≤ {limit} ms: {}", bars::verdict(behind, limit)),
+    ]);
+    // The first tenth is on the way to the plateau.
+    let (early, late) =
+        memory[memory.len() / 10..].split_at(memory.len().saturating_sub(memory.len() / 10) / 2);
+    let peak = |part: &[u64]| part.iter().max().copied().unwrap_or(0).max(1) as f64;
+    let growth = peak(late) / peak(early);
+    let limit = bars::STORM_MEMORY;
+    let steps = memory.iter().step_by(memory.len().div_ceil(10).max(1));
+    let steps: Vec<_> = steps.map(|kib| format!("{:.0}", report::mib(*kib))).collect();
+    table.row([
+        "resident memory over time, MiB",
+        &format!("{}; second half over first {growth:.2}", steps.join(" ")),
+        &format!("≤ {limit}: {}", bars::verdict(growth, limit)),
+    ]);
+    println!("{table}\n");
 }
 
 fn main() {
-    let (mut sizes, mut seconds, mut rate) = (Vec::new(), 10, 10_000);
-    for argument in std::env::args().skip(1).filter(|a| !a.starts_with("--")) {
-        if let Some(value) = argument.strip_prefix("storm=") {
-            seconds = value.parse().expect("seconds");
-        } else if let Some(value) = argument.strip_prefix("rate=") {
-            rate = value.parse().expect("a number");
-        } else {
-            let (services, endpoints) = argument.split_once('x').expect("a size is SERVICESxENDPOINTS");
-            sizes.push((services.parse().expect("a number"), endpoints.parse().expect("a number")));
-        }
+    let arguments = Arguments::parse(std::env::args().skip(1)).expect("arguments");
+    if !arguments.wants("api") {
+        return;
     }
-    if sizes.is_empty() {
-        sizes = vec![(1_000, 5), (10_000, 5)];
-    }
-    netns::enter_new().expect("it needs root");
-    println!("# proxier run: from an API server to the kernel, nftables, layout maps\n");
-    println!(
-        "| services x endpoints | start to programmed, s | CPU, s | peak RSS, MiB | RSS, MiB | change to kernel, ms |"
-    );
-    println!("|---|---|---|---|---|---|");
-    let largest = sizes.iter().copied().max();
-    for (services, endpoints) in sizes {
-        let storm_for = (Some((services, endpoints)) == largest && seconds > 0).then_some((seconds, rate));
-        run(services, endpoints, storm_for);
-    }
+    let measured: Vec<_> = arguments
+        .sizes
+        .iter()
+        .map(|&size| {
+            // A thread for each size, so that each starts in an empty network namespace.
+            let arguments = arguments.clone();
+            let job = move || {
+                netns::enter_new().expect("a network namespace: run as root");
+                run(size, &arguments)
+            };
+            thread::spawn(job).join().expect("no panic")
+        })
+        .collect();
+    let (outcomes, storms): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
+    println!("\n## The agent on an API server: `proxier run`, TLS, HTTP/2, nftables, layout maps\n");
+    println!("{}", report::tables(Program::Api, &outcomes));
+    storms.iter().flatten().for_each(print_storm);
 }

@@ -389,6 +389,7 @@ fn tell_report(instance: &dyn Instance, report: &SyncReport, took: Duration, fir
         sync.kind = %report.kind,
         ports.changed = report.changed_ports,
         plan.ops = report.operations,
+        plan.messages = report.messages,
         plan.bytes = report.bytes,
         duration.ms = took.as_secs_f64() * 1000.0,
         "synced"

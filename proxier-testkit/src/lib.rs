@@ -2,12 +2,14 @@
 //!
 //! What it is: random clusters and packets ([`build`]), a corpus of cases with what each must mean ([`corpus`]), models of kernels that answer
 //! where a packet goes ([`nft`], [`iptables`], [`walk`]), the suite that a backend calls with its constructor ([`conformance`]), clusters of a given size
-//! for benchmarks ([`scale`]), and, with the feature `apiserver`, a Kubernetes API server.
+//! for benchmarks ([`scale`]), with the feature `bench` what these share, and, with the feature `apiserver`, a Kubernetes API server.
 //!
 //! What it is not: part of any release; nothing that ships depends on it.
 
 #[cfg(feature = "apiserver")]
 pub mod apiserver;
+#[cfg(feature = "bench")]
+pub mod bench;
 pub mod build;
 pub mod conformance;
 pub mod corpus;
