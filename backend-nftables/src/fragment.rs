@@ -342,9 +342,10 @@ impl<'a> OwnChains<'a> {
             TrafficPolicy::Cluster => {
                 vec![layout::masquerade_rule(), rule([goto(&self.service)])]
             }
-            TrafficPolicy::Local => self
-                .env
-                .local_policy(&[goto(&self.service)], port.has_external().then(|| rule([goto(&self.local)]))),
+            TrafficPolicy::Local => {
+                let here = port.has_external().then(|| rule([goto(&self.local)]));
+                self.env.local_policy(&[rule([goto(&self.service)])], here.into_iter().collect())
+            }
         }
     }
 

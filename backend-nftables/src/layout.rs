@@ -53,25 +53,35 @@ impl CountChain {
     pub fn rules(self, env: &Environment) -> Vec<Rule> {
         use Container::{ClusterEndpoints, LocalEndpoints, NodePortClusterEndpoints, NodePortLocalEndpoints};
         match self {
-            Self::Cluster(n) => {
-                let mut rules: Vec<Rule> = env.masquerade_cluster_ip(None).into_iter().collect();
-                rules.push(rule([dnat(ClusterEndpoints, n)]));
-                rules
+            Self::Cluster(n) => marked(env, to_one_of(ClusterEndpoints, n)),
+            Self::InternalLocal(n) => marked(env, to_one_of(LocalEndpoints, n)),
+            Self::ExternalCluster(n) => [vec![masquerade_rule()], to_one_of(ClusterEndpoints, n)].concat(),
+            Self::NodePortCluster(n) => {
+                [vec![masquerade_rule()], to_one_of(NodePortClusterEndpoints, n)].concat()
             }
-            Self::InternalLocal(n) => {
-                let mut rules: Vec<Rule> = env.masquerade_cluster_ip(None).into_iter().collect();
-                rules.push(rule([dnat(LocalEndpoints, n)]));
-                rules
+            Self::ExternalLocal(c, n) => {
+                env.local_policy(&to_one_of(ClusterEndpoints, c), to_one_of(LocalEndpoints, n))
             }
-            Self::ExternalCluster(n) => vec![masquerade_rule(), rule([dnat(ClusterEndpoints, n)])],
-            Self::NodePortCluster(n) => vec![masquerade_rule(), rule([dnat(NodePortClusterEndpoints, n)])],
-            Self::ExternalLocal(c, n) => env
-                .local_policy(&[dnat(ClusterEndpoints, c)], (n > 0).then(|| rule([dnat(LocalEndpoints, n)]))),
-            Self::NodePortLocal(c, n) => env.local_policy(
-                &[dnat(NodePortClusterEndpoints, c)],
-                (n > 0).then(|| rule([dnat(NodePortLocalEndpoints, n)])),
-            ),
+            Self::NodePortLocal(c, n) => env
+                .local_policy(&to_one_of(NodePortClusterEndpoints, c), to_one_of(NodePortLocalEndpoints, n)),
         }
+    }
+}
+
+/// Traffic to a cluster IP: marked as the node's configuration asks, then this.
+fn marked(env: &Environment, rules: Vec<Rule>) -> Vec<Rule> {
+    env.masquerade_cluster_ip(None).into_iter().chain(rules).collect()
+}
+
+/// Translates to one of `n` endpoints; no rule for none.
+///
+/// A packet may be here when the number falls: the index that chance gives it may be gone by then. The first is there as long as any is.
+fn to_one_of(map: Container, n: u32) -> Vec<Rule> {
+    let first = Rule { stmts: vec![dnat(map, 1)], comment: Some("the count just fell".into()) };
+    match n {
+        0 => Vec::new(),
+        1 => vec![rule([dnat(map, 1)])],
+        _ => vec![rule([dnat(map, n)]), first],
     }
 }
 
@@ -134,20 +144,27 @@ impl Environment {
     }
 
     /// External policy Local: pods and this host reach the whole cluster, the rest only this node (core spec 9.2).
+    ///
+    /// `cluster` and `rest` are what is done then; the rules of `cluster` keep their comments.
     #[must_use]
-    pub fn local_policy(&self, short_circuit: &[Stmt], rest: Option<Rule>) -> Vec<Rule> {
-        let to_cluster = |from: Stmt, comment: &str| Rule {
-            stmts: std::iter::once(from).chain(short_circuit.iter().cloned()).collect(),
-            comment: Some(comment.into()),
+    pub fn local_policy(&self, cluster: &[Rule], rest: Vec<Rule>) -> Vec<Rule> {
+        let to_cluster = |from: &Stmt, comment: &str| -> Vec<Rule> {
+            let qualified = |r: &Rule| Rule {
+                stmts: std::iter::once(from).chain(&r.stmts).cloned().collect(),
+                comment: r.comment.clone().or_else(|| Some(comment.into())),
+            };
+            cluster.iter().map(qualified).collect()
         };
         let from_host = Stmt::FibLocal(Selector::SourceAddr);
-        let mut rules = Vec::with_capacity(4);
-        rules.extend(self.local(false).map(|pods| to_cluster(pods, "short-circuit pod traffic")));
+        let mut rules = Vec::with_capacity(7);
+        if let Some(pods) = self.local(false) {
+            rules.extend(to_cluster(&pods, "short-circuit pod traffic"));
+        }
         rules.push(Rule {
             stmts: vec![from_host.clone(), jump(MARK_FOR_MASQUERADE)],
             comment: Some("masquerade local traffic".into()),
         });
-        rules.push(to_cluster(from_host, "short-circuit local traffic"));
+        rules.extend(to_cluster(&from_host, "short-circuit local traffic"));
         rules.extend(rest);
         rules
     }
