@@ -324,13 +324,9 @@ fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         let lookup = vmap(&NODE_PORT, map);
         rule(env.to_node_port(in_input_hook).into_iter().chain([lookup]))
     };
-    let mut cluster_ips = vec![Rule {
-        stmts: vec![
-            Stmt::InSet { selectors: vec![Selector::DestAddr], set: Container::ClusterIps.name().into() },
-            Stmt::Reject,
-        ],
-        comment: Some("Reject traffic to invalid ports of ClusterIPs".into()),
-    }];
+    let to_cluster_ip =
+        Stmt::InSet { selectors: vec![Selector::DestAddr], set: Container::ClusterIps.name().into() };
+    let mut cluster_ips = refuse(&[to_cluster_ip], Some("traffic to invalid ports of ClusterIPs"));
     if let Some(in_cidrs) = in_ranges(Selector::DestAddr, false, &env.service_cidrs) {
         cluster_ips.push(Rule {
             stmts: vec![in_cidrs, Stmt::Verdict(Verdict::Drop)],
@@ -366,7 +362,18 @@ fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         ),
         (chain(CLUSTER_IPS_CHECK), cluster_ips),
         (chain(MARK_FOR_MASQUERADE), vec![rule([Stmt::OrMark(mark)])]),
-        (reject, vec![rule([Stmt::Reject])]),
+        (reject, refuse(&[], None)),
+    ]
+}
+
+/// Refuses what matches. TCP by a reset: a client on this node takes an ICMP error for no more than a hint and tries again after a second.
+fn refuse(matches: &[Stmt], what: Option<&str>) -> Vec<Rule> {
+    let tcp = Stmt::L4Proto(Protocol::Tcp);
+    let reset = std::iter::once(&tcp).chain(matches).chain([&Stmt::Reset]);
+    let comment = |verb: &str| what.map(|what| format!("{verb} {what}").into());
+    vec![
+        Rule { stmts: reset.cloned().collect(), comment: comment("Reset TCP") },
+        Rule { stmts: matches.iter().chain([&Stmt::Reject]).cloned().collect(), comment: comment("Reject") },
     ]
 }
 

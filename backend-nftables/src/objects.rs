@@ -275,8 +275,10 @@ pub enum Stmt {
     UpdateSource(Name),
     /// `masquerade fully-random`.
     Masquerade,
-    /// `reject`.
+    /// `reject`: an ICMP error, port unreachable.
     Reject,
+    /// `reject with tcp reset`. Comes behind [`Stmt::L4Proto`], which nft leaves out of its listing.
+    Reset,
     /// A verdict.
     Verdict(Verdict),
 }

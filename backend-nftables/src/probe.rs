@@ -141,12 +141,13 @@ fn features(family: IpFamily) -> Vec<Feature> {
 fn chains() -> Vec<Feature> {
     let masquerade =
         vec![base(ChainType::Nat, Hook::Postrouting), rule(vec![Stmt::MarkSet(1), Stmt::Masquerade])];
+    let reset = vec![Stmt::L4Proto(Protocol::Tcp), Stmt::Reset];
     vec![
         required("nf_tables tables and chains", vec![regular()]),
         required("filter chains", vec![base(ChainType::Filter, Hook::Forward)]),
         required("nat chains", vec![base(ChainType::Nat, Hook::Postrouting)]),
         required("masquerade fully-random", masquerade),
-        required(REJECT, vec![regular(), rule(vec![Stmt::Reject])]),
+        required(REJECT, vec![regular(), rule(vec![Stmt::Reject]), rule(reset)]),
     ]
 }
 

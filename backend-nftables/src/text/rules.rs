@@ -62,6 +62,7 @@ impl Printer {
             }
             Stmt::Masquerade => self.out.push_str("masquerade fully-random"),
             Stmt::Reject => self.out.push_str("reject"),
+            Stmt::Reset => self.out.push_str("reject with tcp reset"),
             Stmt::Verdict(verdict) => self.verdict(verdict),
         }
     }

@@ -190,6 +190,7 @@ fn actions() {
         (Stmt::UpdateSource("aff".into()), "update @aff { ip saddr }"),
         (Stmt::Masquerade, "masquerade fully-random"),
         (Stmt::Reject, "reject"),
+        (Stmt::Reset, "reject with tcp reset"),
         (Stmt::Verdict(Verdict::Accept), "accept"),
         (Stmt::Verdict(Verdict::Goto("c".into())), "goto c"),
     ];

@@ -88,6 +88,7 @@ impl Checker {
             | Stmt::UpdateSource(_)
             | Stmt::Masquerade
             | Stmt::Reject
+            | Stmt::Reset
             | Stmt::Verdict(_) => Ok(()),
         }
     }

@@ -133,6 +133,7 @@ impl Writer<'_, '_, '_> {
             Stmt::UpdateSource(set) => self.update_source(set),
             Stmt::Masquerade => self.expr("masq", |w| w.put_u32_be(masq::FLAGS, masq::FULLY_RANDOM)),
             Stmt::Reject => self.reject(),
+            Stmt::Reset => self.expr("reject", |w| w.put_u32_be(reject::TYPE, reject::TCP_RST)),
             Stmt::Verdict(to) => self.verdict(to),
         }
     }

@@ -224,6 +224,10 @@ impl Raiser<'_> {
                 Some((Stmt::Dnat(read_addr(self.family, addr)?, port), rest))
             }
             [Expr::Masquerade { flags: masq::FULLY_RANDOM }, rest @ ..] => Some((Stmt::Masquerade, rest)),
+            // The kernel shows a code of zero with it, or none.
+            [Expr::Reject { kind: reject::TCP_RST, code: None | Some(0) }, rest @ ..] => {
+                Some((Stmt::Reset, rest))
+            }
             [Expr::Reject { kind: reject::ICMP_UNREACH, code: Some(code) }, rest @ ..] => {
                 let ours = match self.family {
                     IpFamily::Ipv4 => reject::PORT_UNREACH_V4,

@@ -62,11 +62,6 @@ const NFTABLES_GAPS: &[Gap] = &[
         now: "such a flow finds the closed port for as long as connection tracking remembers it",
         checked_by: "udp-flow-before-service",
     },
-    Gap {
-        what: "TCP is refused at once also where the client is a pod or process of this node",
-        now: "refused by ICMP, which such a client minds only at its second attempt, one second later; a reset would be at once",
-        checked_by: "refusal-at-once",
-    },
 ];
 
 /// Every backend and layout.

@@ -4,6 +4,8 @@
 //! fails is left and the next one tried; jump comes back behind its rule, goto to where its own chain would come back
 //! to; the end of a base chain, or return in it, is its policy.
 
+use proxier_core::ids::Protocol;
+
 use super::ast::{CtState, Dnat, DnatTarget, Field, LookupIn, Statement, Verdict};
 use super::elements::{Element, Elements, Value};
 use super::model::{Chain, Set};
@@ -144,7 +146,8 @@ impl<'r> Runner<'r> {
                 }
                 Statement::Dnat(dnat) => return self.dnat(state, dnat, results),
                 Statement::Verdict(verdict) => rule_end(verdict),
-                Statement::Reject => RuleEnd::Finished(End::Reject),
+                Statement::Reset if state.protocol != Some(Protocol::Tcp) => RuleEnd::NoMatch,
+                Statement::Reject | Statement::Reset => RuleEnd::Finished(End::Reject),
                 Statement::Masquerade => {
                     state.masquerade = true;
                     RuleEnd::Finished(End::Accept)

@@ -45,6 +45,22 @@ fn walk(lines: &str, packet: &str) -> Result<Walk, WalkError> {
 }
 
 #[test]
+fn a_reset_is_for_tcp_whether_the_match_is_written_or_not() {
+    check(
+        "fwd ip daddr 1.0.0.1 reject with tcp reset
+         fwd meta l4proto tcp ip daddr 1.0.0.2 reject with tcp reset
+         fwd ip daddr 1.0.0.3 reject with icmp type port-unreachable
+         fwd drop",
+        "9.9.9.9@eth0 > 1.0.0.1 tcp 1 = reject
+         9.9.9.9@eth0 > 1.0.0.1 udp 1 = drop
+         9.9.9.9@eth0 > 1.0.0.1 icmp 0 = drop
+         9.9.9.9@eth0 > 1.0.0.2 tcp 1 = reject
+         9.9.9.9@eth0 > 1.0.0.2 sctp 1 = drop
+         9.9.9.9@eth0 > 1.0.0.3 udp 1 = reject",
+    );
+}
+
+#[test]
 fn jump_comes_back_and_goto_does_not() {
     check(
         "fwd ip daddr 1.0.0.1 jump a
