@@ -1,4 +1,4 @@
-//! The static skeleton of the table, and the chains that serve all services of one kind and endpoint count.
+//! The static skeleton of the table.
 //!
 //! Base chains, priorities and checks are those of kube-proxy's table (nftables spec 2); services are elements of the
 //! maps that [`Container`] names.
@@ -11,79 +11,11 @@ use proxier_core::ids::{IpFamily, Protocol};
 use proxier_core::snapshot::{LocalDetector, NodeContext, NodePortAddresses};
 
 use crate::container::{Container, Sizes};
+use crate::counts;
 use crate::objects::{
     Base, Chain, ChainType, CtState, Element, Hook, Key, Name, Op, Rule, Selector, Stmt, Value, Verdict,
 };
-use crate::options::{CtInvalid, Options};
-
-/// A chain that serves every frontend of one kind with the same numbers of endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CountChain {
-    /// Cluster IP, internal policy Cluster.
-    Cluster(u32),
-    /// Cluster IP, internal policy Local.
-    InternalLocal(u32),
-    /// External IP or VIP, external policy Cluster.
-    ExternalCluster(u32),
-    /// Node port, external policy Cluster.
-    NodePortCluster(u32),
-    /// External IP or VIP, external policy Local: endpoints in the cluster, endpoints on this node.
-    ExternalLocal(u32, u32),
-    /// Node port, external policy Local: endpoints in the cluster, endpoints on this node.
-    NodePortLocal(u32, u32),
-}
-
-impl CountChain {
-    /// Its name in the kernel.
-    #[must_use]
-    pub fn name(self) -> Name {
-        match self {
-            Self::Cluster(n) => format!("cluster-{n}"),
-            Self::InternalLocal(n) => format!("internal-local-{n}"),
-            Self::ExternalCluster(n) => format!("external-cluster-{n}"),
-            Self::NodePortCluster(n) => format!("nodeport-cluster-{n}"),
-            Self::ExternalLocal(c, n) => format!("external-local-{c}-{n}"),
-            Self::NodePortLocal(c, n) => format!("nodeport-local-{c}-{n}"),
-        }
-        .into()
-    }
-
-    /// Its rules.
-    #[must_use]
-    pub fn rules(self, env: &Environment) -> Vec<Rule> {
-        use Container::{ClusterEndpoints, LocalEndpoints, NodePortClusterEndpoints, NodePortLocalEndpoints};
-        match self {
-            Self::Cluster(n) => marked(env, to_one_of(ClusterEndpoints, n)),
-            Self::InternalLocal(n) => marked(env, to_one_of(LocalEndpoints, n)),
-            Self::ExternalCluster(n) => [vec![masquerade_rule()], to_one_of(ClusterEndpoints, n)].concat(),
-            Self::NodePortCluster(n) => {
-                [vec![masquerade_rule()], to_one_of(NodePortClusterEndpoints, n)].concat()
-            }
-            Self::ExternalLocal(c, n) => {
-                env.local_policy(&to_one_of(ClusterEndpoints, c), to_one_of(LocalEndpoints, n))
-            }
-            Self::NodePortLocal(c, n) => env
-                .local_policy(&to_one_of(NodePortClusterEndpoints, c), to_one_of(NodePortLocalEndpoints, n)),
-        }
-    }
-}
-
-/// Traffic to a cluster IP: marked as the node's configuration asks, then this.
-fn marked(env: &Environment, rules: Vec<Rule>) -> Vec<Rule> {
-    env.masquerade_cluster_ip(None).into_iter().chain(rules).collect()
-}
-
-/// Translates to one of `n` endpoints; no rule for none.
-///
-/// A packet may be here when the number falls: the index that chance gives it may be gone by then. The first is there as long as any is.
-fn to_one_of(map: Container, n: u32) -> Vec<Rule> {
-    let first = Rule { stmts: vec![dnat(map, 1)], comment: Some("the count just fell".into()) };
-    match n {
-        0 => Vec::new(),
-        1 => vec![rule([dnat(map, 1)])],
-        _ => vec![rule([dnat(map, n)]), first],
-    }
-}
+use crate::options::{CtInvalid, Layout, Options};
 
 /// What node and configuration contribute to the rules. Two contexts with equal environments give the same skeleton.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -246,12 +178,6 @@ pub fn masquerade_rule() -> Rule {
     Rule { stmts: vec![jump(MARK_FOR_MASQUERADE)], comment: Some("masquerade".into()) }
 }
 
-fn dnat(map: Container, modulus: u32) -> Stmt {
-    let by_node_port = matches!(map, Container::NodePortClusterEndpoints | Container::NodePortLocalEndpoints);
-    let selectors = if by_node_port { NODE_PORT.to_vec() } else { ADDRESS.to_vec() };
-    Stmt::DnatMap { selectors, modulus, map: map.name().into() }
-}
-
 fn base(name: &str, kind: ChainType, hook: Hook, priority: i32) -> Chain {
     Chain { name: name.into(), base: Some(Base { kind, hook, priority }), comment: None }
 }
@@ -309,6 +235,9 @@ pub fn chains(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         (base("nat-postrouting", nat, Postrouting, 100), vec![rule([jump(MASQUERADING)])]),
     ];
     out.extend(helpers(env, options));
+    if options.layout == Layout::Maps {
+        out.extend(counts::dispatch(env));
+    }
     out
 }
 
@@ -333,6 +262,12 @@ fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
             comment: Some("Drop traffic to unallocated ClusterIPs".into()),
         });
     }
+    let mut services = vec![rule([vmap(&ADDRESS, Container::ServiceIps)])];
+    if options.layout == Layout::Maps {
+        let few = Stmt::InSet { selectors: ADDRESS.to_vec(), set: Container::ClusterServices.name().into() };
+        services.push(rule([few, goto(&counts::CLUSTER_DISPATCH.into())]));
+    }
+    services.push(node_port(false, Container::ServiceNodePorts));
     let hairpin = vec![Selector::SourceAddr, Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
     let reject = Chain {
         comment: Some("helper for @no-endpoint-services / @no-endpoint-nodeports".into()),
@@ -342,13 +277,7 @@ fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         (chain(NODEPORT_ENDPOINTS_CHECK), vec![node_port(true, Container::NoEndpointNodePorts)]),
         (chain(SERVICE_ENDPOINTS_CHECK), vec![rule([vmap(&ADDRESS, Container::NoEndpointServices)])]),
         (chain(FIREWALL_CHECK), vec![rule([vmap(&ADDRESS, Container::FirewallIps)])]),
-        (
-            chain(SERVICES),
-            vec![
-                rule([vmap(&ADDRESS, Container::ServiceIps)]),
-                node_port(false, Container::ServiceNodePorts),
-            ],
-        ),
+        (chain(SERVICES), services),
         (
             chain(MASQUERADING),
             vec![

@@ -256,12 +256,14 @@ pub enum Stmt {
         /// The map.
         map: Name,
     },
-    /// `dnat ip to a . b . c . numgen random mod N map @map`.
+    /// `dnat ip to a . b . c . numgen random mod N offset O map @map`.
     DnatMap {
         /// The fields before the index.
         selectors: Vec<Selector>,
         /// Number of endpoints.
         modulus: u32,
+        /// Index of the first.
+        offset: u32,
         /// The map.
         map: Name,
     },

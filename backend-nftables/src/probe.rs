@@ -171,7 +171,7 @@ fn maps(family: IpFamily) -> Vec<Feature> {
     };
     let vmap = Stmt::Vmap { selectors: address(), map: name(Container::ServiceIps) };
     let endpoints = Container::ClusterEndpoints;
-    let by_map = Stmt::DnatMap { selectors: address(), modulus: 2, map: name(endpoints) };
+    let by_map = Stmt::DnatMap { selectors: address(), modulus: 2, offset: 1, map: name(endpoints) };
     let in_ranges = Stmt::AddrIn { selector: Selector::SourceAddr, negated: true, cidrs: ranges };
     let is_known = Stmt::InSet { selectors: vec![Selector::SourceAddr], set: Arc::clone(&known.name) };
     let remember = rule(vec![is_known, Stmt::UpdateSource(Arc::clone(&known.name))]);

@@ -175,8 +175,12 @@ fn actions() {
             "ip daddr . meta l4proto . th dport vmap @service-ips",
         ),
         (
-            Stmt::DnatMap { selectors: full(), modulus: 3, map: "eps".into() },
+            Stmt::DnatMap { selectors: full(), modulus: 3, offset: 0, map: "eps".into() },
             "dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @eps",
+        ),
+        (
+            Stmt::DnatMap { selectors: full(), modulus: 2, offset: 131_072, map: "eps".into() },
+            "dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 offset 131072 map @eps",
         ),
         (
             Stmt::DnatRandom(vec![(addr("10.0.0.1"), port(80)), (addr("10.0.0.2"), port(81))]),

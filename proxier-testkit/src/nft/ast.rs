@@ -33,8 +33,13 @@ pub enum Field {
     InputInterface,
     /// `oifname`.
     OutputInterface,
-    /// `numgen random mod N`.
-    Random(NonZeroU32),
+    /// `numgen random mod N offset O`.
+    Random {
+        /// Number of values.
+        modulus: NonZeroU32,
+        /// The smallest of them.
+        offset: u32,
+    },
 }
 
 impl Field {
@@ -47,7 +52,7 @@ impl Field {
             Self::DestinationPort(_) => DataType::Port,
             Self::Mark => DataType::Mark,
             Self::InputInterface | Self::OutputInterface => DataType::Interface,
-            Self::Random(_) => DataType::Integer,
+            Self::Random { .. } => DataType::Integer,
         }
     }
 }

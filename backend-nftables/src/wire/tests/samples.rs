@@ -290,10 +290,16 @@ impl Sample {
                 goto("endpoint-a"),
             ]),
             rule([Stmt::UpdateSource(affinity)]),
-            rule([Stmt::DnatMap { selectors: full.clone(), modulus: 3, map: name("cluster-endpoints") }]),
+            rule([Stmt::DnatMap {
+                selectors: full.clone(),
+                modulus: 3,
+                offset: 196_608,
+                map: name("cluster-endpoints"),
+            }]),
             rule([Stmt::DnatMap {
                 selectors: full[1..].to_vec(),
                 modulus: 1000,
+                offset: 0,
                 map: name("nodeport-endpoints"),
             }]),
             rule([
