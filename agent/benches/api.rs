@@ -84,8 +84,10 @@ struct Storm {
 }
 
 /// The address that the kernel has for the first endpoint of Service 0.
-fn first_endpoint() -> String {
-    let key = "{ 10.64.0.1 . tcp . 80 . 0 }";
+fn first_endpoint(endpoints: u32) -> String {
+    // Its index tells their number (backend-nftables/README.md, "Objects").
+    let index = if endpoints <= 8 { endpoints << 16 } else { 0 };
+    let key = &format!("{{ 10.64.0.1 . tcp . 80 . {index} }}");
     let args = ["get", "element", "ip", "kube-proxy", "cluster-endpoints", key];
     let output = Command::new("nft").args(args).output().expect("nft runs");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -124,7 +126,7 @@ fn storm(stage: &Stage, size: Size, arguments: &Arguments) -> Storm {
     while let Some(sync) = stage.agent.next(Instant::now() + Duration::from_secs(2)).expect("no error") {
         (behind, syncs) = (sync.at.saturating_duration_since(last), syncs + 1);
     }
-    let held = first_endpoint();
+    let held = first_endpoint(size.endpoints);
     assert!(held.contains(&address), "{address} is not what the kernel has: {held}");
     let (_, cpu, _) = stretch.end().expect("running");
     Storm { size, updates, wall, syncs, cpu, behind, memory }

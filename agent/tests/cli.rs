@@ -56,8 +56,8 @@ fn render_needs_no_right() {
     assert_eq!(output.stderr_text(), "");
     let plan = output.stdout_text();
     for line in [
-        r#"add element ip kube-proxy service-ips { 10.96.66.43 . tcp . 80 comment "service-dataplane/echo-server:http" : goto cluster-2 }"#,
-        r#"add element ip6 kube-proxy service-ips { fd00:10:96::a . tcp . 53 comment "kube-system/dns:dns-tcp" : goto cluster-"#,
+        r#"add element ip kube-proxy cluster-services { 10.96.66.43 . tcp . 80 comment "service-dataplane/echo-server:http" }"#,
+        r#"add element ip6 kube-proxy cluster-services { fd00:10:96::a . tcp . 53 comment "kube-system/dns:dns-tcp" }"#,
         "add element ip kube-proxy nodeport-ips { 172.30.0.3 }",
         "add element ip6 kube-proxy nodeport-ips { fd00:30::3 }",
     ] {

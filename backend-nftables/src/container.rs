@@ -15,7 +15,9 @@ pub enum Container {
     HealthCheckPorts,
     /// Endpoints of this node as both ends of a connection.
     Hairpin,
-    /// Cluster IPs, external IPs and load balancer VIPs that have somewhere to go.
+    /// Cluster IPs with internal policy Cluster that have somewhere to go.
+    ClusterServices,
+    /// Cluster IPs, external IPs and load balancer VIPs that have somewhere to go, and need a chain for it.
     ServiceIps,
     /// Node ports that have somewhere to go.
     ServiceNodePorts,
@@ -37,11 +39,12 @@ pub enum Container {
 
 impl Container {
     /// All of them, in the order of creation.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::ClusterIps,
         Self::NodePortIps,
         Self::HealthCheckPorts,
         Self::Hairpin,
+        Self::ClusterServices,
         Self::ServiceIps,
         Self::ServiceNodePorts,
         Self::ClusterEndpoints,
@@ -61,6 +64,7 @@ impl Container {
             Self::NodePortIps => "nodeport-ips",
             Self::HealthCheckPorts => "health-check-ports",
             Self::Hairpin => "hairpin-connections",
+            Self::ClusterServices => "cluster-services",
             Self::ServiceIps => "service-ips",
             Self::ServiceNodePorts => "service-nodeports",
             Self::ClusterEndpoints => "cluster-endpoints",
@@ -79,6 +83,7 @@ impl Container {
             Self::NodePortIps => "IPs that accept NodePort traffic",
             Self::HealthCheckPorts => "healthCheckNodePorts of load balancers",
             Self::Hairpin => "service hairpin connections",
+            Self::ClusterServices => "ClusterIP traffic that cluster-dispatch knows",
             Self::ServiceIps => "ClusterIP, ExternalIP and LoadBalancer IP traffic",
             Self::ServiceNodePorts => "NodePort traffic",
             Self::ClusterEndpoints => "endpoints in the cluster, by address",
@@ -101,6 +106,7 @@ impl Container {
             Self::ClusterIps | Self::NodePortIps => (vec![Addr], Data::None),
             Self::HealthCheckPorts => (vec![Service], Data::None),
             Self::Hairpin => (vec![Addr, Addr, Proto, Service], Data::None),
+            Self::ClusterServices => (address, Data::None),
             Self::ServiceIps | Self::NoEndpointServices | Self::FirewallIps => (address, Data::Verdict),
             Self::ServiceNodePorts | Self::NoEndpointNodePorts => (node_port, Data::Verdict),
             Self::ClusterEndpoints | Self::LocalEndpoints => {
@@ -131,7 +137,11 @@ impl Container {
     pub fn is_commented(self) -> bool {
         matches!(
             self,
-            Self::ServiceIps | Self::ServiceNodePorts | Self::NoEndpointServices | Self::NoEndpointNodePorts
+            Self::ClusterServices
+                | Self::ServiceIps
+                | Self::ServiceNodePorts
+                | Self::NoEndpointServices
+                | Self::NoEndpointNodePorts
         )
     }
 }

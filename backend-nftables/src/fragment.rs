@@ -1,5 +1,6 @@
 //! One service port as kernel objects: a pure function from what is decided to what must be in the table.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use proxier_core::names;
 use proxier_core::snapshot::{Frontend, FrontendKey, FrontendKind, ServicePort};
 
 use crate::container::Container;
-use crate::layout::{self, CountChain, Environment, REJECT_CHAIN, goto, rule};
+use crate::counts::{self, CountChain};
+use crate::layout::{self, Environment, REJECT_CHAIN, goto, rule};
 use crate::objects::{Data, Element, Field, Key, Name, Rule, Selector, Set, Stmt, Value, Verdict};
 use crate::options::{Layout, Options};
 
@@ -48,6 +50,21 @@ pub struct Fragment {
     pub sets: Vec<Set>,
 }
 
+impl Fragment {
+    /// An element that names the chain of a frontend.
+    fn goes_to(&mut self, dispatch: Container, key: FrontendKey, chain: CountChain) {
+        self.shared.push(Shared::Chain(chain));
+        self.elements.push((dispatch, key_of(key), Value::Verdict(Verdict::Goto(chain.name()))));
+    }
+
+    /// An element for each endpoint, by its index from `first` on.
+    fn endpoints(&mut self, map: Container, key: FrontendKey, endpoints: &[EndpointAddr], first: u32) {
+        for (index, endpoint) in (first..).zip(endpoints) {
+            self.elements.push((map, indexed(key, index), Value::Endpoint(endpoint.ip, endpoint.port)));
+        }
+    }
+}
+
 /// Keeps what stays in its place, puts newcomers where others left, and moves the last ones into the gaps that remain.
 #[must_use]
 pub fn assign(old: &[EndpointAddr], wanted: impl Iterator<Item = EndpointAddr>) -> Vec<EndpointAddr> {
@@ -55,12 +72,13 @@ pub fn assign(old: &[EndpointAddr], wanted: impl Iterator<Item = EndpointAddr>) 
     if old.is_empty() {
         return wanted;
     }
-    let still: std::collections::BTreeSet<EndpointAddr> = wanted.iter().copied().collect();
-    let kept: std::collections::BTreeSet<EndpointAddr> =
-        old.iter().filter(|e| still.contains(e)).copied().collect();
-    let mut newcomers = wanted.into_iter().filter(|e| !kept.contains(e));
+    let still: BTreeSet<EndpointAddr> = wanted.iter().copied().collect();
+    // In a damaged table one may have two places: it keeps the first.
+    let mut kept: BTreeSet<EndpointAddr> = old.iter().filter(|e| still.contains(e)).copied().collect();
+    let newcomers: Vec<EndpointAddr> = wanted.into_iter().filter(|e| !kept.contains(e)).collect();
+    let mut newcomers = newcomers.into_iter();
     let mut slots: Vec<Option<EndpointAddr>> =
-        old.iter().map(|e| if kept.contains(e) { Some(*e) } else { newcomers.next() }).collect();
+        old.iter().map(|e| if kept.remove(e) { Some(*e) } else { newcomers.next() }).collect();
     slots.extend(newcomers.map(Some));
     let mut out: Vec<EndpointAddr> = Vec::with_capacity(slots.len());
     let mut end = slots.len();
@@ -183,7 +201,7 @@ impl Programmed {
         out.chains.push((chain, rules));
     }
 
-    /// A frontend in layout `maps`: an element that names the chain, and an element for each endpoint.
+    /// A frontend in layout `maps`: an element for each endpoint, and one that names the chain, or one without a verdict.
     fn in_maps(&self, out: &mut Fragment, frontend: Frontend) {
         if !self.port.categories.has_any {
             return;
@@ -191,10 +209,9 @@ impl Programmed {
         let spec = &self.port.spec;
         let clusters = count(&self.cluster);
         let locals = count(&self.local);
-        let node_port = frontend.kind == FrontendKind::NodePort;
         let (chain, cluster, local) = match (frontend.kind, spec.internal_policy, spec.external_policy) {
             (FrontendKind::ClusterIp, TrafficPolicy::Cluster, _) if clusters > 0 => {
-                (CountChain::Cluster(clusters), true, false)
+                return self.cluster_ip(out, frontend.key, clusters);
             }
             (FrontendKind::ClusterIp, TrafficPolicy::Local, _) if locals > 0 => {
                 (CountChain::InternalLocal(locals), false, true)
@@ -209,8 +226,7 @@ impl Programmed {
             (_, _, TrafficPolicy::Cluster) => (CountChain::ExternalCluster(clusters), true, false),
             (_, _, TrafficPolicy::Local) => (CountChain::ExternalLocal(clusters, locals), true, true),
         };
-        out.shared.push(Shared::Chain(chain));
-        let (dispatch, in_cluster, in_local) = if node_port {
+        let (dispatch, in_cluster, in_local) = if frontend.kind == FrontendKind::NodePort {
             (
                 Container::ServiceNodePorts,
                 Container::NodePortClusterEndpoints,
@@ -219,15 +235,23 @@ impl Programmed {
         } else {
             (Container::ServiceIps, Container::ClusterEndpoints, Container::LocalEndpoints)
         };
-        let verdict = Verdict::Goto(chain.name());
-        out.elements.push((dispatch, key_of(frontend.key), Value::Verdict(verdict)));
-        let scopes = [(cluster, in_cluster, &self.cluster), (local, in_local, &self.local)];
-        for (_, container, endpoints) in scopes.into_iter().filter(|s| s.0) {
-            for (index, endpoint) in (0u32..).zip(endpoints) {
-                let value = Value::Endpoint(endpoint.ip, endpoint.port);
-                out.elements.push((container, indexed(frontend.key, index), value));
-            }
+        out.goes_to(dispatch, frontend.key, chain);
+        if cluster {
+            out.endpoints(in_cluster, frontend.key, &self.cluster, 0);
         }
+        if local {
+            out.endpoints(in_local, frontend.key, &self.local, 0);
+        }
+    }
+
+    /// A cluster IP with internal policy Cluster. Only with many endpoints it has a chain; it is in the set always, so that a packet finds
+    /// it there that looked for the chain just before the number grew.
+    fn cluster_ip(&self, out: &mut Fragment, key: FrontendKey, endpoints: u32) {
+        out.elements.push((Container::ClusterServices, key_of(key), Value::None));
+        if endpoints > counts::FEW {
+            out.goes_to(Container::ServiceIps, key, CountChain::Cluster(endpoints));
+        }
+        out.endpoints(Container::ClusterEndpoints, key, &self.cluster, counts::first_index(endpoints));
     }
 
     /// Name of a chain of this service port's own (nftables spec 3).
@@ -342,9 +366,10 @@ impl<'a> OwnChains<'a> {
             TrafficPolicy::Cluster => {
                 vec![layout::masquerade_rule(), rule([goto(&self.service)])]
             }
-            TrafficPolicy::Local => self
-                .env
-                .local_policy(&[goto(&self.service)], port.has_external().then(|| rule([goto(&self.local)]))),
+            TrafficPolicy::Local => {
+                let here = port.has_external().then(|| rule([goto(&self.local)]));
+                self.env.local_policy(&[rule([goto(&self.service)])], here.into_iter().collect())
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! The static skeleton of the table, and the chains that serve all services of one kind and endpoint count.
+//! The static skeleton of the table.
 //!
 //! Base chains, priorities and checks are those of kube-proxy's table (nftables spec 2); services are elements of the
 //! maps that [`Container`] names.
@@ -11,69 +11,11 @@ use proxier_core::ids::{IpFamily, Protocol};
 use proxier_core::snapshot::{LocalDetector, NodeContext, NodePortAddresses};
 
 use crate::container::{Container, Sizes};
+use crate::counts;
 use crate::objects::{
     Base, Chain, ChainType, CtState, Element, Hook, Key, Name, Op, Rule, Selector, Stmt, Value, Verdict,
 };
-use crate::options::{CtInvalid, Options};
-
-/// A chain that serves every frontend of one kind with the same numbers of endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum CountChain {
-    /// Cluster IP, internal policy Cluster.
-    Cluster(u32),
-    /// Cluster IP, internal policy Local.
-    InternalLocal(u32),
-    /// External IP or VIP, external policy Cluster.
-    ExternalCluster(u32),
-    /// Node port, external policy Cluster.
-    NodePortCluster(u32),
-    /// External IP or VIP, external policy Local: endpoints in the cluster, endpoints on this node.
-    ExternalLocal(u32, u32),
-    /// Node port, external policy Local: endpoints in the cluster, endpoints on this node.
-    NodePortLocal(u32, u32),
-}
-
-impl CountChain {
-    /// Its name in the kernel.
-    #[must_use]
-    pub fn name(self) -> Name {
-        match self {
-            Self::Cluster(n) => format!("cluster-{n}"),
-            Self::InternalLocal(n) => format!("internal-local-{n}"),
-            Self::ExternalCluster(n) => format!("external-cluster-{n}"),
-            Self::NodePortCluster(n) => format!("nodeport-cluster-{n}"),
-            Self::ExternalLocal(c, n) => format!("external-local-{c}-{n}"),
-            Self::NodePortLocal(c, n) => format!("nodeport-local-{c}-{n}"),
-        }
-        .into()
-    }
-
-    /// Its rules.
-    #[must_use]
-    pub fn rules(self, env: &Environment) -> Vec<Rule> {
-        use Container::{ClusterEndpoints, LocalEndpoints, NodePortClusterEndpoints, NodePortLocalEndpoints};
-        match self {
-            Self::Cluster(n) => {
-                let mut rules: Vec<Rule> = env.masquerade_cluster_ip(None).into_iter().collect();
-                rules.push(rule([dnat(ClusterEndpoints, n)]));
-                rules
-            }
-            Self::InternalLocal(n) => {
-                let mut rules: Vec<Rule> = env.masquerade_cluster_ip(None).into_iter().collect();
-                rules.push(rule([dnat(LocalEndpoints, n)]));
-                rules
-            }
-            Self::ExternalCluster(n) => vec![masquerade_rule(), rule([dnat(ClusterEndpoints, n)])],
-            Self::NodePortCluster(n) => vec![masquerade_rule(), rule([dnat(NodePortClusterEndpoints, n)])],
-            Self::ExternalLocal(c, n) => env
-                .local_policy(&[dnat(ClusterEndpoints, c)], (n > 0).then(|| rule([dnat(LocalEndpoints, n)]))),
-            Self::NodePortLocal(c, n) => env.local_policy(
-                &[dnat(NodePortClusterEndpoints, c)],
-                (n > 0).then(|| rule([dnat(NodePortLocalEndpoints, n)])),
-            ),
-        }
-    }
-}
+use crate::options::{CtInvalid, Layout, Options};
 
 /// What node and configuration contribute to the rules. Two contexts with equal environments give the same skeleton.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,20 +76,27 @@ impl Environment {
     }
 
     /// External policy Local: pods and this host reach the whole cluster, the rest only this node (core spec 9.2).
+    ///
+    /// `cluster` and `rest` are what is done then; the rules of `cluster` keep their comments.
     #[must_use]
-    pub fn local_policy(&self, short_circuit: &[Stmt], rest: Option<Rule>) -> Vec<Rule> {
-        let to_cluster = |from: Stmt, comment: &str| Rule {
-            stmts: std::iter::once(from).chain(short_circuit.iter().cloned()).collect(),
-            comment: Some(comment.into()),
+    pub fn local_policy(&self, cluster: &[Rule], rest: Vec<Rule>) -> Vec<Rule> {
+        let to_cluster = |from: &Stmt, comment: &str| -> Vec<Rule> {
+            let qualified = |r: &Rule| Rule {
+                stmts: std::iter::once(from).chain(&r.stmts).cloned().collect(),
+                comment: r.comment.clone().or_else(|| Some(comment.into())),
+            };
+            cluster.iter().map(qualified).collect()
         };
         let from_host = Stmt::FibLocal(Selector::SourceAddr);
-        let mut rules = Vec::with_capacity(4);
-        rules.extend(self.local(false).map(|pods| to_cluster(pods, "short-circuit pod traffic")));
+        let mut rules = Vec::with_capacity(7);
+        if let Some(pods) = self.local(false) {
+            rules.extend(to_cluster(&pods, "short-circuit pod traffic"));
+        }
         rules.push(Rule {
             stmts: vec![from_host.clone(), jump(MARK_FOR_MASQUERADE)],
             comment: Some("masquerade local traffic".into()),
         });
-        rules.push(to_cluster(from_host, "short-circuit local traffic"));
+        rules.extend(to_cluster(&from_host, "short-circuit local traffic"));
         rules.extend(rest);
         rules
     }
@@ -229,12 +178,6 @@ pub fn masquerade_rule() -> Rule {
     Rule { stmts: vec![jump(MARK_FOR_MASQUERADE)], comment: Some("masquerade".into()) }
 }
 
-fn dnat(map: Container, modulus: u32) -> Stmt {
-    let by_node_port = matches!(map, Container::NodePortClusterEndpoints | Container::NodePortLocalEndpoints);
-    let selectors = if by_node_port { NODE_PORT.to_vec() } else { ADDRESS.to_vec() };
-    Stmt::DnatMap { selectors, modulus, map: map.name().into() }
-}
-
 fn base(name: &str, kind: ChainType, hook: Hook, priority: i32) -> Chain {
     Chain { name: name.into(), base: Some(Base { kind, hook, priority }), comment: None }
 }
@@ -292,6 +235,9 @@ pub fn chains(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         (base("nat-postrouting", nat, Postrouting, 100), vec![rule([jump(MASQUERADING)])]),
     ];
     out.extend(helpers(env, options));
+    if options.layout == Layout::Maps {
+        out.extend(counts::dispatch(env));
+    }
     out
 }
 
@@ -307,19 +253,21 @@ fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         let lookup = vmap(&NODE_PORT, map);
         rule(env.to_node_port(in_input_hook).into_iter().chain([lookup]))
     };
-    let mut cluster_ips = vec![Rule {
-        stmts: vec![
-            Stmt::InSet { selectors: vec![Selector::DestAddr], set: Container::ClusterIps.name().into() },
-            Stmt::Reject,
-        ],
-        comment: Some("Reject traffic to invalid ports of ClusterIPs".into()),
-    }];
+    let to_cluster_ip =
+        Stmt::InSet { selectors: vec![Selector::DestAddr], set: Container::ClusterIps.name().into() };
+    let mut cluster_ips = refuse(&[to_cluster_ip], Some("traffic to invalid ports of ClusterIPs"));
     if let Some(in_cidrs) = in_ranges(Selector::DestAddr, false, &env.service_cidrs) {
         cluster_ips.push(Rule {
             stmts: vec![in_cidrs, Stmt::Verdict(Verdict::Drop)],
             comment: Some("Drop traffic to unallocated ClusterIPs".into()),
         });
     }
+    let mut services = vec![rule([vmap(&ADDRESS, Container::ServiceIps)])];
+    if options.layout == Layout::Maps {
+        let few = Stmt::InSet { selectors: ADDRESS.to_vec(), set: Container::ClusterServices.name().into() };
+        services.push(rule([few, goto(&counts::CLUSTER_DISPATCH.into())]));
+    }
+    services.push(node_port(false, Container::ServiceNodePorts));
     let hairpin = vec![Selector::SourceAddr, Selector::DestAddr, Selector::L4Proto, Selector::DestPort];
     let reject = Chain {
         comment: Some("helper for @no-endpoint-services / @no-endpoint-nodeports".into()),
@@ -329,13 +277,7 @@ fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         (chain(NODEPORT_ENDPOINTS_CHECK), vec![node_port(true, Container::NoEndpointNodePorts)]),
         (chain(SERVICE_ENDPOINTS_CHECK), vec![rule([vmap(&ADDRESS, Container::NoEndpointServices)])]),
         (chain(FIREWALL_CHECK), vec![rule([vmap(&ADDRESS, Container::FirewallIps)])]),
-        (
-            chain(SERVICES),
-            vec![
-                rule([vmap(&ADDRESS, Container::ServiceIps)]),
-                node_port(false, Container::ServiceNodePorts),
-            ],
-        ),
+        (chain(SERVICES), services),
         (
             chain(MASQUERADING),
             vec![
@@ -349,7 +291,18 @@ fn helpers(env: &Environment, options: &Options) -> Vec<(Chain, Vec<Rule>)> {
         ),
         (chain(CLUSTER_IPS_CHECK), cluster_ips),
         (chain(MARK_FOR_MASQUERADE), vec![rule([Stmt::OrMark(mark)])]),
-        (reject, vec![rule([Stmt::Reject])]),
+        (reject, refuse(&[], None)),
+    ]
+}
+
+/// Refuses what matches. TCP by a reset: a client on this node takes an ICMP error for no more than a hint and tries again after a second.
+fn refuse(matches: &[Stmt], what: Option<&str>) -> Vec<Rule> {
+    let tcp = Stmt::L4Proto(Protocol::Tcp);
+    let reset = std::iter::once(&tcp).chain(matches).chain([&Stmt::Reset]);
+    let comment = |verb: &str| what.map(|what| format!("{verb} {what}").into());
+    vec![
+        Rule { stmts: reset.cloned().collect(), comment: comment("Reset TCP") },
+        Rule { stmts: matches.iter().chain([&Stmt::Reject]).cloned().collect(), comment: comment("Reject") },
     ]
 }
 

@@ -10,6 +10,7 @@ pub mod apply;
 pub mod belief;
 pub mod cold;
 pub mod container;
+pub mod counts;
 pub mod diff;
 pub mod error;
 pub mod fragment;

@@ -256,12 +256,14 @@ pub enum Stmt {
         /// The map.
         map: Name,
     },
-    /// `dnat ip to a . b . c . numgen random mod N map @map`.
+    /// `dnat ip to a . b . c . numgen random mod N offset O map @map`.
     DnatMap {
         /// The fields before the index.
         selectors: Vec<Selector>,
         /// Number of endpoints.
         modulus: u32,
+        /// Index of the first.
+        offset: u32,
         /// The map.
         map: Name,
     },
@@ -275,8 +277,10 @@ pub enum Stmt {
     UpdateSource(Name),
     /// `masquerade fully-random`.
     Masquerade,
-    /// `reject`.
+    /// `reject`: an ICMP error, port unreachable.
     Reject,
+    /// `reject with tcp reset`. Comes behind [`Stmt::L4Proto`], which nft leaves out of its listing.
+    Reset,
     /// A verdict.
     Verdict(Verdict),
 }

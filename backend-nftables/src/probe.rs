@@ -141,12 +141,13 @@ fn features(family: IpFamily) -> Vec<Feature> {
 fn chains() -> Vec<Feature> {
     let masquerade =
         vec![base(ChainType::Nat, Hook::Postrouting), rule(vec![Stmt::MarkSet(1), Stmt::Masquerade])];
+    let reset = vec![Stmt::L4Proto(Protocol::Tcp), Stmt::Reset];
     vec![
         required("nf_tables tables and chains", vec![regular()]),
         required("filter chains", vec![base(ChainType::Filter, Hook::Forward)]),
         required("nat chains", vec![base(ChainType::Nat, Hook::Postrouting)]),
         required("masquerade fully-random", masquerade),
-        required(REJECT, vec![regular(), rule(vec![Stmt::Reject])]),
+        required(REJECT, vec![regular(), rule(vec![Stmt::Reject]), rule(reset)]),
     ]
 }
 
@@ -170,7 +171,7 @@ fn maps(family: IpFamily) -> Vec<Feature> {
     };
     let vmap = Stmt::Vmap { selectors: address(), map: name(Container::ServiceIps) };
     let endpoints = Container::ClusterEndpoints;
-    let by_map = Stmt::DnatMap { selectors: address(), modulus: 2, map: name(endpoints) };
+    let by_map = Stmt::DnatMap { selectors: address(), modulus: 2, offset: 1, map: name(endpoints) };
     let in_ranges = Stmt::AddrIn { selector: Selector::SourceAddr, negated: true, cidrs: ranges };
     let is_known = Stmt::InSet { selectors: vec![Selector::SourceAddr], set: Arc::clone(&known.name) };
     let remember = rule(vec![is_known, Stmt::UpdateSource(Arc::clone(&known.name))]);

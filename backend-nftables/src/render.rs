@@ -9,8 +9,9 @@ use proxier_core::snapshot::ServicePort;
 
 use crate::belief::{Belief, comment, plain};
 use crate::container::{Container, Sizes};
+use crate::counts::CountChain;
 use crate::fragment::{self, Fragment, Programmed, Shared};
-use crate::layout::{self, CountChain, Environment};
+use crate::layout::{self, Environment};
 use crate::objects::{Element, Key, Name, Op, Set, Table, Value};
 use crate::options::Options;
 use crate::plan::Plan;

@@ -98,6 +98,15 @@ fn golden_changes() {
         slice.endpoints.remove(0);
         c.upsert_slice(slice);
     });
+    story.step("nine endpoints, more than few", |c| {
+        c.upsert_slice(scale::slice(0, 9, 0));
+    });
+    story.step("ten endpoints", |c| {
+        c.upsert_slice(scale::slice(0, 10, 0));
+    });
+    story.step("three again", |c| {
+        c.upsert_slice(scale::slice(0, 3, 0));
+    });
     story.step("a node port, policy Local", |c| {
         let mut service = scale::service(0);
         service.kind = proxier_core::model::ServiceType::NodePort;

@@ -129,7 +129,9 @@ impl Running<'_> {
         let frontends = self.experiment.frontends;
         self.wait("the first rules", |node| {
             for (family, key) in frontends {
-                let elements = listing::map(node, family, "service-ips")?.unwrap_or_default();
+                // Those with a chain are in the first, those without in the second alone.
+                let mut elements = listing::map(node, family, "service-ips")?.unwrap_or_default();
+                elements.extend(listing::map(node, family, "cluster-endpoints")?.unwrap_or_default());
                 if !elements.iter().any(|e| e.belongs_to(key)) {
                     return Ok(false);
                 }

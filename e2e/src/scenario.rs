@@ -60,7 +60,7 @@ pub struct Experiment {
     pub servers: &'static [&'static str],
     /// Manifests at the start: file name and text.
     pub manifests: &'static [(&'static str, &'static str)],
-    /// Family and key in map `service-ips` of the frontends that must be in every node's kernel before traffic starts.
+    /// Family and key in map `service-ips` or `cluster-endpoints` of the frontends that must be in every node's kernel before traffic starts.
     pub frontends: &'static [(&'static str, &'static str)],
     /// What happens, in order.
     pub steps: Vec<Step>,

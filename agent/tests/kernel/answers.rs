@@ -38,7 +38,7 @@ fn verify_tells_the_item_and_changes_nothing() {
     assert_eq!((output.code, output.stderr_text().as_str()), (0, ""));
     assert_eq!(output.stdout_text(), "nftables IPv4: 0 differences\nnftables IPv6: 0 differences\n");
 
-    nft(&["delete", "element", "ip", "kube-proxy", "service-ips", "{ 10.96.0.1 . tcp . 80 }"], "");
+    nft(&["delete", "element", "ip", "kube-proxy", "cluster-services", "{ 10.96.0.1 . tcp . 80 }"], "");
     nft(&["add", "chain", "ip6", "kube-proxy", "mine"], "");
     // An empty chain may be what a sync leaves for a while; one with rules is not.
     nft(&["add", "rule", "ip6", "kube-proxy", "mine", "drop"], "");
@@ -49,7 +49,7 @@ fn verify_tells_the_item_and_changes_nothing() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 4, "{text}");
     assert_eq!((lines[0], lines[2]), ("nftables IPv4: 1 differences", "nftables IPv6: 1 differences"));
-    assert!(lines[1].starts_with("  missing: element service-ips: 10.96.0.1 . tcp . 80 "), "{text}");
+    assert!(lines[1].starts_with("  missing: element cluster-services: 10.96.0.1 . tcp . 80 "), "{text}");
     assert_eq!(lines[3], "  unexpected: chain mine");
     assert_eq!(nft(&["list", "ruleset"], ""), before);
     drop(daemon);

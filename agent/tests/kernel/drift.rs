@@ -44,9 +44,9 @@ fn first_rule(chain: &str) -> String {
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_deleted_element_is_put_back() {
     repaired(
-        "delete element ip kube-proxy service-ips { 10.96.0.1 . tcp . 80 }",
+        "delete element ip kube-proxy cluster-services { 10.96.0.1 . tcp . 80 }",
         "IPv4",
-        "missing: element service-ips: 10.96.0.1 . tcp . 80",
+        "missing: element cluster-services: 10.96.0.1 . tcp . 80",
     );
 }
 
@@ -91,7 +91,11 @@ fn a_flushed_table_is_filled() {
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_flushed_map_is_filled() {
-    repaired("flush map ip kube-proxy service-ips", "IPv4", "missing: element service-ips: 10.96.0.1");
+    repaired(
+        "flush set ip kube-proxy cluster-services",
+        "IPv4",
+        "missing: element cluster-services: 10.96.0.1",
+    );
 }
 
 #[test]

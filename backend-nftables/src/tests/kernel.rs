@@ -118,7 +118,10 @@ fn history<B: Backend + 'static>() -> History<B> {
             b.cluster.upsert_slice(scale::slice(0, 2, 1));
         }),
         ("an endpoint more", |b| b.put(0, 3, |_| {})),
-        ("a second service that takes the count over", |b| b.put(1, 3, |_| {})),
+        ("more than few endpoints", |b| b.put(0, 9, |_| {})),
+        ("one more of many", |b| b.put(0, 10, |_| {})),
+        ("few endpoints again", |b| b.put(0, 3, |_| {})),
+        ("a second service with as many", |b| b.put(1, 3, |_| {})),
         ("a load balancer with everything", |b| b.put(2, 3, rich)),
         ("its policy Cluster", |b| {
             b.put(2, 3, |s| {
@@ -254,9 +257,16 @@ fn row_40_every_kind_of_drift_is_found_named_and_repaired_and_foreign_tables_sta
     b.sync();
     let address = "10.64.0.1 . tcp . 80";
     for (damage, found) in [
-        ("delete element ip kube-proxy service-ips { 10.64.0.1 . tcp . 80 }", "missing: element service-ips"),
         (
-            "delete element ip kube-proxy cluster-endpoints { 10.64.0.1 . tcp . 80 . 1 }",
+            "delete element ip kube-proxy cluster-services { 10.64.0.1 . tcp . 80 }",
+            "missing: element cluster-services",
+        ),
+        (
+            "delete element ip kube-proxy service-ips { 198.51.100.1 . tcp . 80 }",
+            "missing: element service-ips",
+        ),
+        (
+            "delete element ip kube-proxy cluster-endpoints { 10.64.0.1 . tcp . 80 . 131073 }",
             "missing: element cluster-endpoints",
         ),
         ("add element ip kube-proxy cluster-ips { 10.64.9.9 }", "unexpected: element cluster-ips"),
@@ -276,7 +286,7 @@ fn row_40_every_kind_of_drift_is_found_named_and_repaired_and_foreign_tables_sta
         b.driver.sync(&snapshot, SyncKind::Full).unwrap();
         b.in_order(damage);
     }
-    assert!(nft("list map ip kube-proxy service-ips").contains(address));
+    assert!(nft("list set ip kube-proxy cluster-services").contains(address));
     assert_eq!(nft("list table ip other"), other);
 }
 
@@ -586,8 +596,8 @@ fn a_service_that_the_kernel_refuses_is_set_aside_and_the_rest_goes_in() {
     assert_eq!((report.kind, report.attempts), (SyncKind::Full, 2));
     assert_eq!(report.refused.len(), 1);
     assert!(report.refused[0].reason.contains("ENOENT"), "{}", report.refused[0].reason);
-    let map = nft("list map ip kube-proxy service-ips");
-    assert!(map.contains("10.64.0.1 ") && map.contains("10.64.0.3 ") && !map.contains("10.64.0.2 "), "{map}");
+    let set = nft("list set ip kube-proxy cluster-services");
+    assert!(set.contains("10.64.0.1 ") && set.contains("10.64.0.3 ") && !set.contains("10.64.0.2 "), "{set}");
     assert!(b.driver.verification().unwrap().run().unwrap().is_empty());
 }
 

@@ -48,10 +48,15 @@ impl Printer {
                 self.selectors(selectors);
                 self.put(format_args!(" vmap @{map}"));
             }
-            Stmt::DnatMap { selectors, modulus, map } => {
+            Stmt::DnatMap { selectors, modulus, offset, map } => {
                 self.put(format_args!("dnat {} to ", ip(self.family)));
                 self.selectors(selectors);
-                self.put(format_args!(" . numgen random mod {modulus} map @{map}"));
+                self.put(format_args!(" . numgen random mod {modulus}"));
+                // As nft lists it: zero is left out.
+                if *offset > 0 {
+                    self.put(format_args!(" offset {offset}"));
+                }
+                self.put(format_args!(" map @{map}"));
             }
             Stmt::DnatRandom(endpoints) => self.dnat_random(endpoints),
             Stmt::GotoRandom(chains) => self.goto_random(chains),
@@ -62,6 +67,7 @@ impl Printer {
             }
             Stmt::Masquerade => self.out.push_str("masquerade fully-random"),
             Stmt::Reject => self.out.push_str("reject"),
+            Stmt::Reset => self.out.push_str("reject with tcp reset"),
             Stmt::Verdict(verdict) => self.verdict(verdict),
         }
     }

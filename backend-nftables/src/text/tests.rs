@@ -175,8 +175,12 @@ fn actions() {
             "ip daddr . meta l4proto . th dport vmap @service-ips",
         ),
         (
-            Stmt::DnatMap { selectors: full(), modulus: 3, map: "eps".into() },
+            Stmt::DnatMap { selectors: full(), modulus: 3, offset: 0, map: "eps".into() },
             "dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @eps",
+        ),
+        (
+            Stmt::DnatMap { selectors: full(), modulus: 2, offset: 131_072, map: "eps".into() },
+            "dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 offset 131072 map @eps",
         ),
         (
             Stmt::DnatRandom(vec![(addr("10.0.0.1"), port(80)), (addr("10.0.0.2"), port(81))]),
@@ -190,6 +194,7 @@ fn actions() {
         (Stmt::UpdateSource("aff".into()), "update @aff { ip saddr }"),
         (Stmt::Masquerade, "masquerade fully-random"),
         (Stmt::Reject, "reject"),
+        (Stmt::Reset, "reject with tcp reset"),
         (Stmt::Verdict(Verdict::Accept), "accept"),
         (Stmt::Verdict(Verdict::Goto("c".into())), "goto c"),
     ];

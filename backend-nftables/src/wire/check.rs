@@ -68,6 +68,9 @@ impl Checker {
             Stmt::AddrIn { selector, cidrs, .. } => self.ranges(*selector, cidrs),
             Stmt::FibLocal(selector) => self.address_selector(*selector),
             Stmt::InSet { selectors, .. } | Stmt::Vmap { selectors, .. } => self.selectors(selectors),
+            Stmt::DnatMap { modulus, offset, .. } if offset.checked_add(*modulus).is_none() => {
+                Err(self.cannot("an index has 32 bits"))
+            }
             Stmt::DnatMap { selectors, modulus, .. } => {
                 self.choice(usize::try_from(*modulus).unwrap_or(usize::MAX))?;
                 self.selectors(selectors)
@@ -88,6 +91,7 @@ impl Checker {
             | Stmt::UpdateSource(_)
             | Stmt::Masquerade
             | Stmt::Reject
+            | Stmt::Reset
             | Stmt::Verdict(_) => Ok(()),
         }
     }

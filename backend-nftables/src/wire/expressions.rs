@@ -112,20 +112,20 @@ impl Writer<'_, '_, '_> {
                 self.loads(selectors);
                 self.lookup(Place::Named(map), Some(reg::VERDICT), false);
             }
-            Stmt::DnatMap { selectors, modulus, map } => {
+            Stmt::DnatMap { selectors, modulus, offset, map } => {
                 let next = self.loads(selectors);
-                self.random(*modulus, next);
+                self.random(*modulus, *offset, next);
                 self.lookup(Place::Named(map), Some(reg::FIRST), false);
                 self.dnat_mapped();
             }
             Stmt::DnatRandom(endpoints) => {
-                self.random(u32_of(endpoints.len()), reg::FIRST);
+                self.random(u32_of(endpoints.len()), 0, reg::FIRST);
                 let map = self.next_anonymous("__map%d");
                 self.lookup(map, Some(reg::FIRST), false);
                 self.dnat_mapped();
             }
             Stmt::GotoRandom(chains) => {
-                self.random(u32_of(chains.len()), reg::FIRST);
+                self.random(u32_of(chains.len()), 0, reg::FIRST);
                 let map = self.next_anonymous("__map%d");
                 self.lookup(map, Some(reg::VERDICT), false);
             }
@@ -133,6 +133,7 @@ impl Writer<'_, '_, '_> {
             Stmt::UpdateSource(set) => self.update_source(set),
             Stmt::Masquerade => self.expr("masq", |w| w.put_u32_be(masq::FLAGS, masq::FULLY_RANDOM)),
             Stmt::Reject => self.reject(),
+            Stmt::Reset => self.expr("reject", |w| w.put_u32_be(reject::TYPE, reject::TCP_RST)),
             Stmt::Verdict(to) => self.verdict(to),
         }
     }
@@ -282,12 +283,12 @@ impl Writer<'_, '_, '_> {
         });
     }
 
-    fn random(&mut self, modulus: u32, register: u32) {
+    fn random(&mut self, modulus: u32, offset: u32, register: u32) {
         self.expr("numgen", |w| {
             w.put_u32_be(numgen::DREG, register);
             w.put_u32_be(numgen::MODULUS, modulus);
             w.put_u32_be(numgen::TYPE, numgen::RANDOM);
-            w.put_u32_be(numgen::OFFSET, 0);
+            w.put_u32_be(numgen::OFFSET, offset);
         });
     }
 

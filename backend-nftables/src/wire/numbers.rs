@@ -265,6 +265,8 @@ pub(super) mod reject {
     pub(crate) const ICMP_CODE: u16 = 2;
     /// `NFT_REJECT_ICMP_UNREACH`.
     pub(crate) const ICMP_UNREACH: u32 = 0;
+    /// `NFT_REJECT_TCP_RST`.
+    pub(crate) const TCP_RST: u32 = 1;
     /// `ICMP_PORT_UNREACH` of `linux/icmp.h`.
     pub(crate) const PORT_UNREACH_V4: u8 = 3;
     /// `ICMPV6_PORT_UNREACH` of `linux/icmpv6.h`.

@@ -257,6 +257,7 @@ pub(super) enum Expr<'a> {
     Numgen {
         dreg: u32,
         modulus: u32,
+        offset: u32,
     },
     /// `dnat` to one address and one port.
     Dnat {
@@ -332,8 +333,11 @@ impl<'a> Expr<'a> {
             }),
             "numgen" => {
                 (a.u32(numgen::TYPE)? == numgen::RANDOM).then_some(())?;
-                a.zero(numgen::OFFSET)?;
-                Some(Self::Numgen { dreg: a.register(numgen::DREG)?, modulus: a.u32(numgen::MODULUS)? })
+                Some(Self::Numgen {
+                    dreg: a.register(numgen::DREG)?,
+                    modulus: a.u32(numgen::MODULUS)?,
+                    offset: a.u32(numgen::OFFSET).unwrap_or(0),
+                })
             }
             "nat" => Self::dnat(a),
             "masq" => {

@@ -111,12 +111,13 @@ impl Raiser<'_> {
                 Some((Stmt::Vmap { selectors, map: self.named(set)? }, rest))
             }
             [
-                Expr::Numgen { dreg, modulus },
+                Expr::Numgen { dreg, modulus, offset },
                 Expr::Lookup { set, sreg: R, dreg: Some(R), inverted: false },
                 dnat,
                 rest @ ..,
             ] if *dreg == next && self.is_dnat_mapped(dnat) => {
-                Some((Stmt::DnatMap { selectors, modulus: *modulus, map: self.named(set)? }, rest))
+                let (modulus, offset, map) = (*modulus, *offset, self.named(set)?);
+                Some((Stmt::DnatMap { selectors, modulus, offset, map }, rest))
             }
             [Expr::Update { set, sreg: R }, rest @ ..] if selectors == [Selector::SourceAddr] => {
                 Some((Stmt::UpdateSource(self.named(set)?), rest))
@@ -210,7 +211,7 @@ impl Raiser<'_> {
                 Some((Stmt::FibLocal(selector), rest))
             }
             [
-                Expr::Numgen { dreg: R, modulus },
+                Expr::Numgen { dreg: R, modulus, offset: 0 },
                 Expr::Lookup { set, sreg: R, dreg: Some(to), inverted: false },
                 rest @ ..,
             ] => self.random(*modulus, set, *to, rest),
@@ -224,6 +225,10 @@ impl Raiser<'_> {
                 Some((Stmt::Dnat(read_addr(self.family, addr)?, port), rest))
             }
             [Expr::Masquerade { flags: masq::FULLY_RANDOM }, rest @ ..] => Some((Stmt::Masquerade, rest)),
+            // The kernel shows a code of zero with it, or none.
+            [Expr::Reject { kind: reject::TCP_RST, code: None | Some(0) }, rest @ ..] => {
+                Some((Stmt::Reset, rest))
+            }
             [Expr::Reject { kind: reject::ICMP_UNREACH, code: Some(code) }, rest @ ..] => {
                 let ours = match self.family {
                     IpFamily::Ipv4 => reject::PORT_UNREACH_V4,

@@ -16,9 +16,8 @@ use crate::traffic::{Seen, connect_here, exchange_here};
 
 /// How long an answer may take.
 pub const ANSWER: Duration = Duration::from_secs(3);
-/// How long a refusal may take. A TCP client on the same machine learns of it at its second attempt only, one second after the first
-/// (RFC 6298): the kernel delivers the ICMP answer while `connect` still holds the socket, and then it is no more than a note.
-const REFUSAL: Duration = Duration::from_millis(2500);
+/// How long a refusal may take. That it comes at once is checked by a scenario; here are many clients at the same time.
+const REFUSAL: Duration = ANSWER;
 /// How long nothing must come back to count as silence.
 const SILENCE: Duration = Duration::from_millis(300);
 /// Connections for each endpoint that may answer.

@@ -167,8 +167,6 @@ pub struct Cast<'a> {
     launch: Launch,
     agents: Mutex<Vec<Agent>>,
     label: String,
-    /// See [`Variant::refuses_while_falling`].
-    pub refuses_while_falling: bool,
 }
 
 impl<'a> Cast<'a> {
@@ -198,14 +196,7 @@ impl<'a> Cast<'a> {
             logs: folder.join("logs"),
         };
         put(&manifests, "nodes", &facts::nodes_json(stage.world.topology()))?;
-        Ok(Self {
-            stage,
-            manifests,
-            launch,
-            agents: Mutex::default(),
-            label,
-            refuses_while_falling: variant.refuses_while_falling,
-        })
+        Ok(Self { stage, manifests, launch, agents: Mutex::default(), label })
     }
 
     /// Starts the agents, or starts them again.

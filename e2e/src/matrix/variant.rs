@@ -20,8 +20,6 @@ pub struct Variant {
     section: &'static str,
     /// How its rules are read.
     pub rules: Rules,
-    /// Has the declared gap that a falling count of endpoints may refuse a connection: at most one in 200 under churn.
-    pub refuses_while_falling: bool,
     /// What it does not do.
     pub gaps: &'static [Gap],
 }
@@ -64,16 +62,6 @@ const NFTABLES_GAPS: &[Gap] = &[
         now: "such a flow finds the closed port for as long as connection tracking remembers it",
         checked_by: "udp-flow-before-service",
     },
-    Gap {
-        what: "TCP is refused at once also where the client is a pod or process of this node",
-        now: "refused by ICMP, which such a client minds only at its second attempt, one second later; a reset would be at once",
-        checked_by: "refusal-at-once",
-    },
-    Gap {
-        what: "no connection notices that the number of endpoints falls",
-        now: "layout maps: one that begins in that instant, with a random index that is just going, is refused; seen once in some thousands",
-        checked_by: "churn",
-    },
 ];
 
 /// Every backend and layout.
@@ -83,7 +71,6 @@ pub const VARIANTS: [Variant; 2] = [
         backend: "nftables",
         section: r#"{"nftables": {"layout": "maps"}}"#,
         rules: Rules::Nftables,
-        refuses_while_falling: true,
         gaps: NFTABLES_GAPS,
     },
     Variant {
@@ -91,7 +78,6 @@ pub const VARIANTS: [Variant; 2] = [
         backend: "nftables",
         section: r#"{"nftables": {"layout": "chains"}}"#,
         rules: Rules::Nftables,
-        refuses_while_falling: false,
         gaps: NFTABLES_GAPS,
     },
 ];

@@ -58,7 +58,7 @@ const ENDPOINTS: &[&str] = &["10.244.1.2 . 8080", "10.244.2.2 . 8080"];
 
 fn maps() -> Vec<Kernel> {
     vec![
-        elements("service-ips", FRONTEND, &["goto cluster-2"]),
+        chain("cluster-dispatch", &["numgen random mod 2 offset 131072 map @cluster-endpoints"]),
         elements("cluster-endpoints", FRONTEND, ENDPOINTS),
         elements("service-nodeports", NODE_PORT, &["goto nodeport-cluster-2"]),
         elements("nodeport-cluster-endpoints", NODE_PORT, ENDPOINTS),

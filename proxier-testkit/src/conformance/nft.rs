@@ -67,7 +67,7 @@ fn is_affinity(rule: &Rule) -> bool {
 
 /// A rule; of a random choice only what there is to choose from.
 fn words(rule: &Rule) -> String {
-    let random = |key: &[Field]| key.iter().any(|f| matches!(f, Field::Random(_)));
+    let random = |key: &[Field]| key.iter().any(|f| matches!(f, Field::Random { .. }));
     let mut choice = None;
     let mut rest: Vec<String> = Vec::new();
     for statement in &rule.statements {

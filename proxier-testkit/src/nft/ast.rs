@@ -33,8 +33,13 @@ pub enum Field {
     InputInterface,
     /// `oifname`.
     OutputInterface,
-    /// `numgen random mod N`.
-    Random(NonZeroU32),
+    /// `numgen random mod N offset O`.
+    Random {
+        /// Number of values.
+        modulus: NonZeroU32,
+        /// The smallest of them.
+        offset: u32,
+    },
 }
 
 impl Field {
@@ -47,7 +52,7 @@ impl Field {
             Self::DestinationPort(_) => DataType::Port,
             Self::Mark => DataType::Mark,
             Self::InputInterface | Self::OutputInterface => DataType::Interface,
-            Self::Random(_) => DataType::Integer,
+            Self::Random { .. } => DataType::Integer,
         }
     }
 }
@@ -175,8 +180,10 @@ pub enum Statement {
     },
     /// A verdict.
     Verdict(Verdict),
-    /// `reject`, with whatever answer.
+    /// `reject`, with whatever answer by ICMP.
     Reject,
+    /// `reject with tcp reset`: the rule applies to TCP only. nft adds that match where it is not written, and leaves it out of a listing.
+    Reset,
     /// `meta mark set`: mark = (mark & keep) ^ flip, the form in which the kernel holds `and`, `or` and `xor`.
     SetMark {
         /// Bits that stay.
@@ -202,7 +209,7 @@ pub enum Statement {
 impl Statement {
     /// Nothing may follow it in a rule.
     pub(super) fn is_terminal(&self) -> bool {
-        matches!(self, Self::Verdict(_) | Self::Reject | Self::Dnat(_) | Self::Masquerade)
+        matches!(self, Self::Verdict(_) | Self::Reject | Self::Reset | Self::Dnat(_) | Self::Masquerade)
     }
 }
 

@@ -168,7 +168,7 @@ impl<'t> Visit<'t> {
     fn allowed(&self, statement: &Statement) -> Outcome {
         let BaseChain { kind, hook, .. } = self.base;
         let (what, allowed) = match statement {
-            Statement::Reject => ("reject", hook != Hook::Postrouting),
+            Statement::Reject | Statement::Reset => ("reject", hook != Hook::Postrouting),
             Statement::Masquerade => ("masquerade", kind == ChainKind::Nat && hook == Hook::Postrouting),
             Statement::Dnat(_) => {
                 ("dnat", kind == ChainKind::Nat && matches!(hook, Hook::Prerouting | Hook::Output))

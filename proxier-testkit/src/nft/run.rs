@@ -4,12 +4,14 @@
 //! fails is left and the next one tried; jump comes back behind its rule, goto to where its own chain would come back
 //! to; the end of a base chain, or return in it, is its policy.
 
+use proxier_core::ids::Protocol;
+
 use super::ast::{CtState, Dnat, DnatTarget, Field, LookupIn, Statement, Verdict};
 use super::elements::{Element, Elements, Value};
 use super::model::{Chain, Set};
 use super::state::State;
 use super::table::Table;
-use super::value::{Datum, Key};
+use super::value::Datum;
 use crate::walk::{Fraction, WalkError, WalkHost};
 
 /// How a base chain ends.
@@ -144,7 +146,8 @@ impl<'r> Runner<'r> {
                 }
                 Statement::Dnat(dnat) => return self.dnat(state, dnat, results),
                 Statement::Verdict(verdict) => rule_end(verdict),
-                Statement::Reject => RuleEnd::Finished(End::Reject),
+                Statement::Reset if state.protocol != Some(Protocol::Tcp) => RuleEnd::NoMatch,
+                Statement::Reject | Statement::Reset => RuleEnd::Finished(End::Reject),
                 Statement::Masquerade => {
                     state.masquerade = true;
                     RuleEnd::Finished(End::Accept)
@@ -261,8 +264,18 @@ impl<'r> Runner<'r> {
         }
         let share = Fraction::new(1, keys.len() as u64).ok_or(WalkError::WeightOverflow)?;
         let weight = state.weight.times(share).ok_or(WalkError::WeightOverflow)?;
-        let branch = |key: Key| (State { weight, ..state.clone() }, elements.lookup(&key));
-        Ok(keys.into_iter().map(branch).collect())
+        let all = keys.len();
+        let mut found: Vec<&Element> = keys.iter().filter_map(|key| elements.lookup(key)).collect();
+        let missing = all - found.len();
+        let branch = |element| (State { weight, ..state.clone() }, Some(element));
+        let mut branches: Branches<'r, Option<&'r Element>> = found.drain(..).map(branch).collect();
+        // Keys that are not there lead to the same place: one branch, or a chain of such rules would double again and again.
+        if missing > 0 {
+            let share = Fraction::new(missing as u64, all as u64).ok_or(WalkError::WeightOverflow)?;
+            let weight = state.weight.times(share).ok_or(WalkError::WeightOverflow)?;
+            branches.push((State { weight, ..state }, None));
+        }
+        Ok(branches)
     }
 
     fn elements(&self, place: &'r LookupIn) -> Result<&'r Elements, WalkError> {
@@ -289,5 +302,5 @@ fn rule_end(verdict: &Verdict) -> RuleEnd<'_> {
 }
 
 fn is_random(key: &[Field]) -> bool {
-    key.iter().any(|field| matches!(field, Field::Random(_)))
+    key.iter().any(|field| matches!(field, Field::Random { .. }))
 }

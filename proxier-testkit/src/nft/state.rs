@@ -81,10 +81,10 @@ impl<'r> State<'r> {
     pub(super) fn keys(&self, fields: &[Field]) -> Result<Vec<Key>, WalkError> {
         let mut keys = vec![Key::with_capacity(fields.len())];
         for field in fields {
-            if let Field::Random(modulus) = field {
+            if let Field::Random { modulus, offset } = field {
                 let extend = |key: &Key| {
                     let key = key.clone();
-                    (0..modulus.get()).map(move |n| {
+                    (*offset..offset.saturating_add(modulus.get())).map(move |n| {
                         let mut key = key.clone();
                         key.push(Datum::Integer(n));
                         key
@@ -113,7 +113,7 @@ impl<'r> State<'r> {
                 Outgoing::Known(name) => Datum::Interface(name.clone()),
                 Outgoing::Unknown => return Err(WalkError::NoRoute(self.destination)),
             },
-            Field::Random(_) => return Ok(None),
+            Field::Random { .. } => return Ok(None),
         }))
     }
 

@@ -45,6 +45,35 @@ fn walk(lines: &str, packet: &str) -> Result<Walk, WalkError> {
 }
 
 #[test]
+fn a_reset_is_for_tcp_whether_the_match_is_written_or_not() {
+    check(
+        "fwd ip daddr 1.0.0.1 reject with tcp reset
+         fwd meta l4proto tcp ip daddr 1.0.0.2 reject with tcp reset
+         fwd ip daddr 1.0.0.3 reject with icmp type port-unreachable
+         fwd drop",
+        "9.9.9.9@eth0 > 1.0.0.1 tcp 1 = reject
+         9.9.9.9@eth0 > 1.0.0.1 udp 1 = drop
+         9.9.9.9@eth0 > 1.0.0.1 icmp 0 = drop
+         9.9.9.9@eth0 > 1.0.0.2 tcp 1 = reject
+         9.9.9.9@eth0 > 1.0.0.2 sctp 1 = drop
+         9.9.9.9@eth0 > 1.0.0.3 udp 1 = reject",
+    );
+}
+
+#[test]
+fn a_random_index_begins_at_its_offset_and_what_it_misses_goes_on() {
+    let lines = "add map ip t m { typeof ip daddr . numgen random mod 2 : ip daddr ; }
+         add element ip t m { 1.0.0.1 . 70 : 2.0.0.1, 1.0.0.1 . 71 : 2.0.0.2, 1.0.0.1 . 72 : 2.0.0.3 }
+         pre meta l4proto tcp dnat to ip daddr . numgen random mod 3 map @m
+         pre meta l4proto tcp dnat to ip daddr . numgen random mod 4 offset 72 map @m
+         pre meta l4proto tcp dnat to ip daddr . numgen random mod 2 offset 70 map @m";
+    let walk = walk(lines, "9.9.9.9@eth0 > 1.0.0.1 tcp 1").unwrap();
+    // A quarter by the second rule; the rest, as one branch, by halves.
+    let weights: Vec<String> = walk.branches.iter().map(|b| b.weight.to_string()).collect();
+    assert_eq!(weights, ["1/4", "3/8", "3/8"]);
+}
+
+#[test]
 fn jump_comes_back_and_goto_does_not() {
     check(
         "fwd ip daddr 1.0.0.1 jump a

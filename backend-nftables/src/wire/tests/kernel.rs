@@ -459,7 +459,7 @@ fn one_map_rule_translates_tcp_and_udp() {
             let elements = vec![to(Protocol::Tcp, tcp_port), to(Protocol::Udp, udp_port)];
             ops.push(Op::AddElements(name("cluster-endpoints"), elements));
             let selectors = full.clone();
-            let stmt = Stmt::DnatMap { selectors, modulus: 1, map: name("cluster-endpoints") };
+            let stmt = Stmt::DnatMap { selectors, modulus: 1, offset: 0, map: name("cluster-endpoints") };
             ops.push(Op::AddRule(name("nat-output"), rule([stmt])));
             writer(&table, &ops);
             let route =

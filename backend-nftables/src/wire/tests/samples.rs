@@ -176,7 +176,7 @@ impl Sample {
         );
         to("checks", self.address_rules());
         to("checks", self.interface_and_set_rules());
-        to("reject-chain", vec![rule([Stmt::Reject])]);
+        to("reject-chain", vec![rule([Stmt::L4Proto(Protocol::Tcp), Stmt::Reset]), rule([Stmt::Reject])]);
         to("nat-prerouting", vec![rule([jump("services")])]);
         to("nat-postrouting", vec![rule([jump("masquerading")])]);
         to(
@@ -257,6 +257,7 @@ impl Sample {
             iif(true, "abcdefghijklmn", true),
             iif(false, "tcp", false),
             iif(false, "odd*", false),
+            rule([Stmt::L4Proto(Protocol::Tcp), in_set(&[Selector::DestAddr], "cluster-ips"), Stmt::Reset]),
             rule([in_set(&[Selector::DestAddr], "cluster-ips"), Stmt::Reject]),
             rule([in_set(&[Selector::SourceAddr], "cluster-ips"), ACCEPT]),
         ]
@@ -289,10 +290,16 @@ impl Sample {
                 goto("endpoint-a"),
             ]),
             rule([Stmt::UpdateSource(affinity)]),
-            rule([Stmt::DnatMap { selectors: full.clone(), modulus: 3, map: name("cluster-endpoints") }]),
+            rule([Stmt::DnatMap {
+                selectors: full.clone(),
+                modulus: 3,
+                offset: 196_608,
+                map: name("cluster-endpoints"),
+            }]),
             rule([Stmt::DnatMap {
                 selectors: full[1..].to_vec(),
                 modulus: 1000,
+                offset: 0,
                 map: name("nodeport-endpoints"),
             }]),
             rule([

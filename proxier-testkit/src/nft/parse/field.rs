@@ -72,7 +72,9 @@ fn port(cursor: &mut Cursor<'_>, protocol: Option<Protocol>) -> Parsed<Field> {
 fn random(cursor: &mut Cursor<'_>) -> Parsed<Field> {
     cursor.expect_word("random")?;
     cursor.expect_word("mod")?;
-    Ok(Field::Random(cursor.number::<NonZeroU32>("a modulus above zero")?))
+    let modulus = cursor.number::<NonZeroU32>("a modulus above zero")?;
+    let offset = if cursor.eat_word("offset") { cursor.number("an offset")? } else { 0 };
+    Ok(Field::Random { modulus, offset })
 }
 
 /// Types of the fields of a key.

@@ -111,7 +111,10 @@ fn reject(cursor: &mut Cursor<'_>) -> Parsed<Statement> {
     cursor.advance();
     if cursor.eat_word("with") {
         match cursor.word("an answer")? {
-            "tcp" => cursor.expect_word("reset")?,
+            "tcp" => {
+                cursor.expect_word("reset")?;
+                return Ok(Statement::Reset);
+            }
             "icmp" | "icmpv6" | "icmpx" => {
                 cursor.eat_word("type");
                 cursor.word("an ICMP code")?;
