@@ -168,7 +168,7 @@ fn append_to(out: &mut Vec<Step>, chain: &str, rule: String) {
 fn measure(shape: &Shape, tools: &Tools, what: &str, inputs: Vec<Input>, changes: bool) {
     let runner = SystemRunner::new();
     let restorer = Restorer { runner: &runner, tools, trial: &scratch };
-    row(&format!("{what}: {} inputs", inputs.len()), || restorer.run(&inputs).unwrap());
+    row(&format!("{what}: {} inputs", inputs.len()), || restorer.run(&inputs, &mut |_| {}).unwrap());
     drop(inputs);
     if !changes {
         return;
