@@ -33,6 +33,8 @@ mod script;
 pub mod skeleton;
 pub mod spelling;
 pub mod takeover;
+#[cfg(test)]
+mod tests;
 pub mod tool;
 pub mod trial;
 

@@ -70,23 +70,30 @@ impl Plan {
     }
 }
 
+/// Every line that the tool of a family is given for these inputs, each with the service port it is for: those that begin and end a table
+/// included, and before each input a comment that says which tool.
+#[must_use]
+pub fn entries(family: IpFamily, inputs: &[Input]) -> Vec<PlanEntry> {
+    let tool = match family {
+        IpFamily::Ipv4 => "iptables-restore",
+        IpFamily::Ipv6 => "ip6tables-restore",
+    };
+    let mut out = Vec::new();
+    for input in inputs {
+        out.push(PlanEntry { text: format!("# {tool} --noflush"), port: None });
+        let (text, origins) = input.text();
+        out.extend(text.lines().zip(origins).map(|(line, origin)| PlanEntry {
+            text: line.to_owned(),
+            port: origin.and_then(|i| input.steps.get(i)).and_then(|s| s.port.clone()),
+        }));
+    }
+    out
+}
+
 impl CorePlan for Plan {
-    /// Every line that the tool is given, those that begin and end a table included, and before each input a comment that says which tool.
+    /// See [`entries`].
     fn entries(&self) -> Vec<PlanEntry> {
-        let mut out = Vec::new();
-        let tool = match self.family {
-            IpFamily::Ipv4 => "iptables-restore",
-            IpFamily::Ipv6 => "ip6tables-restore",
-        };
-        for input in self.inputs() {
-            out.push(PlanEntry { text: format!("# {tool} --noflush"), port: None });
-            let (text, origins) = input.text();
-            out.extend(text.lines().zip(origins).map(|(line, origin)| PlanEntry {
-                text: line.to_owned(),
-                port: origin.and_then(|i| input.steps.get(i)).and_then(|s| s.port.clone()),
-            }));
-        }
-        out
+        entries(self.family, self.inputs())
     }
 
     fn operations(&self) -> usize {

@@ -129,10 +129,23 @@ fn refusal(new: NewTrial<'_>, tools: &Tools, steps: &[&Step]) -> Option<String> 
     })
 }
 
+/// The line that makes steps be refused: with those before it, it is, without it, they are not. Found by halves.
+fn culprit(new: NewTrial<'_>, tools: &Tools, refused: &[&Step]) -> String {
+    let (mut taken, mut not) = (0, refused.len());
+    while not - taken > 1 {
+        let middle = taken.midpoint(not);
+        match refusal(new, tools, refused.get(..middle).unwrap_or(refused)) {
+            Some(_) => not = middle,
+            None => taken = middle,
+        }
+    }
+    refused.get(taken).map_or_else(String::new, |step| step.op.line())
+}
+
 /// Names no more service ports than this; the next plan names the others.
 const MOST: usize = 16;
 
-/// Which service ports the kernel refuses, when all that is known is that it refuses some of the steps: by halves.
+/// Which service ports the kernel refuses, and for which line, when all that is known is that it refuses some of the steps: by halves.
 ///
 /// Empty if each is taken alone: then the refusal comes from what else the tables hold.
 #[must_use]
@@ -149,6 +162,7 @@ pub fn isolate(new: NewTrial<'_>, tools: &Tools, steps: &[Step]) -> Vec<Refused>
             .collect();
         let Some(reason) = refusal(new, tools, &theirs) else { continue };
         if let [port] = some {
+            let reason = format!("{reason}: {}", culprit(new, tools, &theirs));
             found.push(Refused { port: (*port).clone(), reason });
         } else {
             let (left, right) = some.split_at(some.len() / 2);

@@ -288,7 +288,7 @@ fn edge_5_ipv6_service_has_nothing_in_ipv4() {
     assert_eq!(got.cluster_ips, PerFamily { ipv4: None, ipv6: Some(ip("fd00::1")) });
 }
 
-/// Cases: core-11.6
+/// Cases: core-11.6, iptables-12.22
 #[test]
 fn edge_6_each_family_sees_its_own() {
     let (got, problems) = read_object(&json!({
@@ -307,14 +307,14 @@ fn edge_6_each_family_sees_its_own() {
     assert_eq!(got.source_ranges, PerFamily { ipv4: nets(&["10.0.0.0/8"]), ipv6: nets(&["fd00::/16"]) });
 }
 
-/// Cases: core-11.7, nftables-12.22
+/// Cases: core-11.7, nftables-12.22, iptables-12.12
 #[test]
 fn edge_7_source_range_with_leading_space() {
     let got = clean(&json!({"loadBalancerSourceRanges": [" 10.1.2.0/28", "\t10.1.3.0/28 ", ""]}));
     assert_eq!(got.source_ranges.ipv4, nets(&["10.1.2.0/28", "10.1.3.0/28"]));
 }
 
-/// Cases: core-11.8
+/// Cases: core-11.8, iptables-12.12
 #[test]
 fn edge_8_range_of_everything_lifts_the_restriction() {
     let got = clean(&json!({"loadBalancerSourceRanges": ["10.0.0.0/8", "0.0.0.0/0", "fd00::/16"]}));
@@ -350,7 +350,7 @@ fn edge_10_garbage_range_is_reported_and_restricts_nothing() {
     );
 }
 
-/// Cases: core-11.11
+/// Cases: core-11.11, iptables-12.22
 #[test]
 fn edge_11_external_ip_blank_and_spaced() {
     let (got, problems) = read(&json!({"externalIPs": ["", "  ", " 1.2.3.4"]}));
@@ -402,7 +402,7 @@ fn edge_14_health_check_port_without_any_external_address() {
     assert_eq!(got.health_check_node_port.map(Port::get), Some(32000));
 }
 
-/// Cases: core-11.15
+/// Cases: core-11.15, iptables-12.39
 #[test]
 fn edge_15_local_policy_of_a_cluster_ip_service() {
     let with =

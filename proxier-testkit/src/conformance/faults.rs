@@ -110,19 +110,26 @@ pub fn refused_ports_are_set_aside<S: Subject>(
     })
 }
 
-/// Packets to the service port that was set aside are not looked at, nor those that only its cluster IP concerns.
+/// Packets to the service port that was set aside are not looked at, nor those that only its cluster IP or its node port concerns.
 fn others_work<S: Subject>(
     walker: &Walker<'_, S>,
     questions: &[Packet],
     bad: &ServicePortName,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    let bad_ip = walker.snapshot.port(bad).map(|p| p.spec.cluster_ip);
+    let bad_port = walker.snapshot.port(bad);
+    let concerned = |packet: &Packet| {
+        bad_port.is_some_and(|p| {
+            let node_port = p.node_port.map(|n| (bad.protocol, n.get()));
+            packet.destination == p.spec.cluster_ip
+                || packet.protocol.is_some_and(|protocol| node_port == Some((protocol, packet.port)))
+        })
+    };
     for packet in questions {
         let decision = decide(walker.snapshot, packet);
         let skip = match &decision.frontend {
             Some((_, owner)) => owner == bad,
-            None => Some(packet.destination) == bad_ip,
+            None => concerned(packet),
         };
         if !skip {
             walker.one(packet, &decision, None, tally)?;

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proxier_core::backend::{
-    ApplyReport, Atomicity, Backend, BackendError, Capabilities, CleanupReport, Drift, DriftItem, PlanEntry,
-    ProgressSink, Refused, RenderInput, RetryClass, TakeOver,
+    ApplyReport, Atomicity, Backend, BackendError, Capabilities, CleanupReport, Drift, DriftItem, Plan as _,
+    PlanEntry, ProgressSink, Refused, RenderInput, RetryClass, TakeOver,
 };
 use proxier_core::ids::{IpFamily, Protocol, ServicePortName};
 use proxier_core::snapshot::Snapshot;
 
-use super::{BeliefOf, Failure, Model, Subject, fresh};
+use super::{BeliefOf, Failure, Model, Script, Subject, fresh};
 
 struct State<S: Subject> {
     model: S::Model,
@@ -163,6 +163,10 @@ fn text_of(entries: &[PlanEntry]) -> String {
     })
 }
 
+fn script_for<S: Subject>(plan: &<S::Backend as Backend>::Plan, model: &S::Model) -> Script<BeliefOf<S>> {
+    if plan.is_full() { S::replacing(plan, model) } else { S::script(plan) }
+}
+
 /// The answer of a kernel that refuses additions for these service ports. It names a port where the plan says whose each
 /// refused operation is.
 fn refusal<S: Subject>(
@@ -227,9 +231,10 @@ impl<S: Subject> Backend for TextKernel<S> {
     }
 
     fn check(&mut self, plan: &Self::Plan) -> Result<(), TextError> {
-        let script = S::script(plan);
+        let mut model = self.kernel.model();
+        let script = script_for::<S>(plan, &model);
         let refuse = |why: String| TextError::new(RetryClass::Bug, why);
-        self.kernel.model().apply(&text_of(&script.entries)).map_err(refuse)
+        model.apply(&text_of(&script.entries)).map_err(refuse)
     }
 
     fn apply(
@@ -237,9 +242,9 @@ impl<S: Subject> Backend for TextKernel<S> {
         plan: Self::Plan,
         _: ProgressSink<'_>,
     ) -> Result<(Self::Belief, ApplyReport), TextError> {
-        let script = S::script(&plan);
-        let text = text_of(&script.entries);
         self.kernel.with(|s| {
+            let script = script_for::<S>(&plan, &s.model);
+            let text = text_of(&script.entries);
             s.applies += 1;
             if s.failing.pop_front().unwrap_or(false) {
                 return Err(TextError::new(RetryClass::Transient, "EAGAIN: told to fail"));

@@ -110,6 +110,15 @@ pub trait Subject: Clone + Send + 'static {
     /// Takes a plan apart.
     fn script(plan: &<Self::Backend as Backend>::Plan) -> Script<<Self::Backend as Backend>::Belief>;
 
+    /// Takes apart a full plan for a kernel that holds something, where what it writes then differs from what it writes to an empty
+    /// one. The default says that it does not.
+    fn replacing(
+        plan: &<Self::Backend as Backend>::Plan,
+        _model: &Self::Model,
+    ) -> Script<<Self::Backend as Backend>::Belief> {
+        Self::script(plan)
+    }
+
     /// The name of what records the clients of an endpoint of a service port with session affinity, as [`Model::remember`] takes it.
     fn affinity_record(&self, port: &ServicePortName, endpoint: EndpointAddr) -> String;
 

@@ -138,7 +138,13 @@ impl<'a, S: Subject> Walker<'a, S> {
         let reachable: Vec<EndpointAddr> = port.reachable_endpoints().map(|e| e.addr).collect();
         let Some(endpoint) = reachable.get(number % reachable.len().max(1)) else { return Ok(()) };
         let mut model = self.model.clone();
-        model.remember(&self.subject.affinity_record(name, *endpoint), packet.source)?;
+        let record = self.subject.affinity_record(name, *endpoint);
+        match (model.remember(&record, packet.source), &decision.outcome) {
+            (Ok(()), _) => {}
+            // Where nothing leads to an endpoint, since another Service has the frontend, nothing need remember its clients.
+            (Err(_), Outcome::Endpoints(c)) if c.iter().all(|c| c.endpoint != *endpoint) => return Ok(()),
+            (Err(why), _) => return Err(why),
+        }
         let before = Self { model, host: self.host.clone(), ..*self };
         before.one(packet, decision, Some(*endpoint), tally)?;
         let other = Packet { source: pool::outside(self.snapshot.family(), 250), ..packet.clone() };

@@ -1,0 +1,3 @@
+//! Tests of the backend as a whole.
+
+mod kernel;
