@@ -176,7 +176,7 @@ pub(super) fn churn(script: &mut Script<'_>) -> anyhow::Result<()> {
         let busy = met.len() > 1 && all > 20;
         // The declared gap: a packet that is under way while the number of endpoints falls.
         let refused = met.get("refused").copied().unwrap_or_default();
-        let in_the_gap = refused == 0 || (script.cast.refuses_while_falling && refused * 200 <= all);
+        let in_the_gap = refused == 0 || (script.cast.variant.refuses_while_falling && refused * 200 <= all);
         script.check(
             format!("in {changes} changes every connection is answered, but for those in the gap: {way}"),
             busy && good + refused == all && in_the_gap,
