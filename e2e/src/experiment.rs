@@ -11,13 +11,14 @@ use crate::agent::{Agent, Launch};
 use crate::listing;
 use crate::manifests::Folder;
 use crate::report::Line;
-use crate::scenario::{Experiment, Step, Variant};
+use crate::saved;
+use crate::scenario::{Experiment, Layout, Step, Variant};
 use crate::topology::Topology;
 use crate::traffic::{Listen, Server};
 use crate::world::World;
 
 /// How long the agents may take to bring a state into the kernel.
-const SYNC_LIMIT: Duration = Duration::from_secs(10);
+const SYNC_LIMIT: Duration = Duration::from_secs(20);
 
 /// How often the kernel is asked while waiting.
 const POLL: Duration = Duration::from_millis(20);
@@ -70,9 +71,10 @@ pub fn run(
     let nodes: Vec<&'static str> = world.topology().nodes.iter().map(|n| n.name).collect();
     let agents = nodes.iter().map(|node| Agent::start(&launch, node)).collect::<anyhow::Result<Vec<_>>>()?;
 
+    let layout = variant.layout;
     let mut running =
-        Running { experiment, label, world: &world, manifests, agents, outcome: Outcome::default() };
-    if let Err(stopped) = running.steps(variant) {
+        Running { experiment, layout, label, world: &world, manifests, agents, outcome: Outcome::default() };
+    if let Err(stopped) = running.steps() {
         running.stopped(&stopped);
     }
     if !running.outcome.passed() {
@@ -114,9 +116,34 @@ fn launch(
     })
 }
 
+/// Does the node's kernel know the frontend?
+fn is_dispatched(layout: Layout, node: &str, family: &str, frontend: &str) -> anyhow::Result<bool> {
+    Ok(match layout {
+        Layout::Maps | Layout::Chains => {
+            // Those with a chain are in the first, those without in the second alone.
+            let mut elements = listing::map(node, family, "service-ips")?.unwrap_or_default();
+            elements.extend(listing::map(node, family, "cluster-endpoints")?.unwrap_or_default());
+            elements.iter().any(|e| e.belongs_to(frontend))
+        }
+        Layout::Rules(tables) => saved::dispatches(&saved::save(node, tables, family, false)?, frontend),
+    })
+}
+
+/// What the node's kernel lists of services, as far as it changes at once: the agent's table of nftables, or nat of iptables.
+fn services(layout: Layout, node: &str, family: &str) -> anyhow::Result<Option<String>> {
+    Ok(match layout {
+        Layout::Maps | Layout::Chains => listing::table(node, family)?,
+        Layout::Rules(tables) => {
+            let saved = saved::save(node, tables, family, false)?;
+            Some(saved::lines_of(&saved, "nat").collect::<Vec<_>>().join("\n"))
+        }
+    })
+}
+
 /// An experiment on its way.
 struct Running<'a> {
     experiment: &'a Experiment,
+    layout: Layout,
     label: String,
     world: &'a World,
     manifests: Folder,
@@ -125,14 +152,11 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn steps(&mut self, variant: &Variant) -> anyhow::Result<()> {
-        let frontends = self.experiment.frontends;
+    fn steps(&mut self) -> anyhow::Result<()> {
+        let (frontends, layout) = (self.experiment.frontends, self.layout);
         self.wait("the first rules", |node| {
             for (family, key) in frontends {
-                // Those with a chain are in the first, those without in the second alone.
-                let mut elements = listing::map(node, family, "service-ips")?.unwrap_or_default();
-                elements.extend(listing::map(node, family, "cluster-endpoints")?.unwrap_or_default());
-                if !elements.iter().any(|e| e.belongs_to(key)) {
+                if !is_dispatched(layout, node, family, key)? {
                     return Ok(false);
                 }
             }
@@ -147,25 +171,26 @@ impl Running<'_> {
                 Step::Patch { file, passage, replacement } => self.patch(file, passage, replacement)?,
             }
         }
-        for kernel in (self.experiment.kernel)(variant.layout) {
-            let (line, text) = check::kernel(&self.label, &kernel)?;
+        for kernel in (self.experiment.kernel)(layout) {
+            let (line, text) = check::kernel(&self.label, layout, &kernel)?;
             self.outcome.lines.push(line);
             self.outcome.listing.push_str(&text);
         }
         Ok(())
     }
 
-    /// Changes a manifest and waits until each node's table differs from before, in every family the experiment uses.
+    /// Changes a manifest and waits until what each node's kernel lists of services differs from before, in every family the experiment uses.
     fn patch(&mut self, file: &str, passage: &str, replacement: &str) -> anyhow::Result<()> {
+        let layout = self.layout;
         let families = self.experiment.frontends.iter().map(|(family, _)| *family);
         let mut before = Vec::new();
         for (agent, family) in self.agents.iter().flat_map(|a| families.clone().map(move |f| (a.node(), f))) {
-            before.push((agent, family, listing::table(agent, family)?));
+            before.push((agent, family, services(layout, agent, family)?));
         }
         self.manifests.patch(file, passage, replacement)?;
         self.wait(replacement, |node| {
             for (_, family, old) in before.iter().filter(|(n, ..)| *n == node) {
-                if listing::table(node, family)? == *old {
+                if services(layout, node, family)? == *old {
                     return Ok(false);
                 }
             }

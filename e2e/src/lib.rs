@@ -18,6 +18,7 @@ pub mod manifests;
 pub mod matrix;
 pub mod process;
 pub mod report;
+pub mod saved;
 pub mod scenario;
 pub mod topology;
 pub mod traffic;

@@ -11,7 +11,9 @@
 pub mod engine;
 pub mod facts;
 pub mod groups;
+pub mod leave;
 pub mod live;
+pub mod nature;
 pub mod observe;
 pub mod plan;
 pub mod predict;
@@ -91,6 +93,8 @@ pub fn run(selection: &Selection, program: &Path, work: &Path) -> anyhow::Result
     let stage = Stage::up(&vips)?;
     let (mut lines, mut logs): (Vec<Line>, String) = Default::default();
     let mut times = String::new();
+    let mut held: table::Held = Default::default();
+    let mut ran: Option<&Variant> = None;
     for variant in &VARIANTS {
         for setting in &SETTINGS {
             let first = setting.name == SETTINGS[0].name;
@@ -101,17 +105,24 @@ pub fn run(selection: &Selection, program: &Path, work: &Path) -> anyhow::Result
                 .collect();
             let scenarios: Vec<&live::Scenario> = live::SCENARIOS
                 .iter()
-                .filter(|s| first && selection.takes(variant, setting, s.name))
+                .filter(|s| first && s.is_for(variant) && selection.takes(variant, setting, s.name))
                 .collect();
             if chosen.is_empty() && scenarios.is_empty() {
                 continue;
             }
+            if let Some(before) = ran.filter(|v| v.rules != variant.rules) {
+                lines.push(leave::leave(stage.world.topology(), before, program)?);
+            }
+            ran = Some(variant);
             let start = Instant::now();
             let outcome = engine::run(&stage, (variant, setting), &chosen, (program, work), |cast| {
                 live::run(&scenarios, cast, variant, setting)
             });
             let outcome = outcome.with_context(|| format!("{} in setting {}", variant.name, setting.name))?;
             lines.extend(outcome.lines);
+            for (gap, rows) in outcome.gaps {
+                *held.entry((variant.name, gap)).or_default() += rows;
+            }
             logs.push_str(&outcome.logs);
             times.push_str(&format!(
                 "{}/{}: {:.1} s\n",
@@ -121,11 +132,15 @@ pub fn run(selection: &Selection, program: &Path, work: &Path) -> anyhow::Result
             ));
         }
     }
+    if let Some(last) = ran {
+        lines.push(leave::leave(stage.world.topology(), last, program)?);
+    }
     let told: Vec<&Variant> = VARIANTS.iter().filter(|v| lines.iter().any(|l| l.variant == v.name)).collect();
+    lines.extend(told.iter().flat_map(|v| table::unseen(v, &held, &lines)).collect::<Vec<_>>());
     let text = format!(
         "{}\n{}\n{times}all: {:.1} s\n{logs}\n{}",
         table::table(&lines),
-        table::gaps(&told),
+        table::gaps(&told, &held),
         begun.elapsed().as_secs_f64(),
         table::summary(&lines)
     );
@@ -155,7 +170,7 @@ mod tests {
     fn selectors_narrow_and_unknown_ones_are_refused() {
         let parse = |s: &[&str]| Selection::parse(&s.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
         let selection = parse(&["maps/ranges", "bridge"]).unwrap();
-        let [maps, chains] = &VARIANTS;
+        let [maps, chains, ..] = &VARIANTS;
         let default = &SETTINGS[0];
         let bridge = SETTINGS.iter().find(|s| s.name == "bridge").unwrap();
         assert!(selection.takes(maps, default, "ranges"));

@@ -22,10 +22,12 @@ pub struct Tool {
 }
 
 /// What the lab needs at run time.
-pub const TOOLS: [Tool; 3] = [
+pub const TOOLS: [Tool; 5] = [
     Tool { name: "unshare", package: "util-linux" },
     Tool { name: "ip", package: "iproute2" },
     Tool { name: "nft", package: "nftables" },
+    Tool { name: "iptables-nft", package: "iptables" },
+    Tool { name: "iptables-legacy", package: "iptables" },
 ];
 
 /// Folders that hold system tools but are not in a plain user's search path on Debian.

@@ -8,6 +8,7 @@ mod source;
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::saved::Tables;
 use crate::topology::Pod;
 
 /// One way to run the agent.
@@ -30,6 +31,8 @@ pub enum Layout {
     Maps,
     /// nftables: a chain per service and per endpoint, under the reference's names.
     Chains,
+    /// iptables: the reference's chains and rules.
+    Rules(Tables),
 }
 
 /// Configuration of the second layout.
@@ -39,11 +42,29 @@ nftables:
   layout: chains
 ";
 
+/// Configurations of iptables; without one the agent takes the variant that others on the host use.
+const IPTABLES_NFT: &str = "apiVersion: proxier.io/v1alpha1
+kind: ProxierConfiguration
+iptables:
+  variant: nft
+";
+const IPTABLES_LEGACY: &str = "apiVersion: proxier.io/v1alpha1
+kind: ProxierConfiguration
+iptables:
+  variant: legacy
+";
+
 /// Every way the experiments are run.
-pub const VARIANTS: [Variant; 2] = [
+pub const VARIANTS: [Variant; 4] = [
     Variant { name: "maps", backend: "nftables", config: None, layout: Layout::Maps },
     Variant { name: "chains", backend: "nftables", config: Some(CHAINS), layout: Layout::Chains },
+    iptables("iptables-nft", IPTABLES_NFT, Tables::Nft),
+    iptables("iptables-legacy", IPTABLES_LEGACY, Tables::Legacy),
 ];
+
+const fn iptables(name: &'static str, config: &'static str, tables: Tables) -> Variant {
+    Variant { name, backend: "iptables", config: Some(config), layout: Layout::Rules(tables) }
+}
 
 /// An experiment.
 #[derive(Clone, Debug)]
@@ -60,7 +81,8 @@ pub struct Experiment {
     pub servers: &'static [&'static str],
     /// Manifests at the start: file name and text.
     pub manifests: &'static [(&'static str, &'static str)],
-    /// Family and key in map `service-ips` or `cluster-endpoints` of the frontends that must be in every node's kernel before traffic starts.
+    /// Family and `address . protocol . port` (the key in nftables' map `service-ips`) of the frontends that must be in every node's
+    /// kernel before traffic starts.
     pub frontends: &'static [(&'static str, &'static str)],
     /// What happens, in order.
     pub steps: Vec<Step>,
@@ -124,11 +146,12 @@ pub struct Kernel {
     pub family: &'static str,
     /// Where to look.
     pub object: Object,
-    /// A map: exactly these values, in any order. A chain: these passages among its rules.
+    /// A map: exactly these values, in any order. A chain of nftables: these passages among its rules. A chain of iptables: exactly
+    /// these rules, in this order. The dispatch of iptables: these rules among others.
     pub expect: &'static [&'static str],
 }
 
-/// A kernel object of the agent's table.
+/// A kernel object of the agent's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// The elements of a map whose key is, or begins with, the given parts.
@@ -138,8 +161,14 @@ pub enum Object {
         /// The parts.
         key: &'static str,
     },
-    /// A chain.
+    /// A chain of nftables.
     Chain(&'static str),
+    /// A chain of iptables that is one object's own; table and name.
+    Own(&'static str, &'static str),
+    /// A chain of iptables that all services share; table and name.
+    Shared(&'static str, &'static str),
+    /// A chain of iptables that must not be there; table and name.
+    Absent(&'static str, &'static str),
 }
 
 /// All experiments.

@@ -303,7 +303,9 @@ fn an_unknown_experiment_is_a_usage_error() {
     let output = lab(LAB, &[Path::new("--only"), Path::new("Z")], "").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        text(&output).contains("no such experiment (A, B, C) or variant (maps, chains)"),
+        text(&output).contains(
+            "no such experiment (A, B, C) or variant (maps, chains, iptables-nft, iptables-legacy)"
+        ),
         "{}",
         text(&output)
     );

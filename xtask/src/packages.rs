@@ -20,14 +20,14 @@ pub(crate) const LAB: &[Tool] = &[
     Tool { name: "ip", package: "iproute2" },
     Tool { name: "nft", package: "nftables" },
     Tool { name: "unshare", package: "util-linux" },
+    Tool { name: "iptables-nft", package: "iptables" },
+    Tool { name: "iptables-legacy", package: "iptables" },
 ];
 
 /// What the tests start beyond [`LAB`].
 pub(crate) const TESTS: &[Tool] = &[
     Tool { name: "git", package: "git" },
     Tool { name: "setpriv", package: "util-linux" },
-    Tool { name: "iptables-nft", package: "iptables" },
-    Tool { name: "iptables-legacy", package: "iptables" },
 ];
 
 /// Folders that hold system tools but are not in a plain user's search path on Debian.

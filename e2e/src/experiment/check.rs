@@ -5,9 +5,12 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use anyhow::bail;
+
 use crate::listing;
 use crate::report::Line;
-use crate::scenario::{Expect, Kernel, Object, Traffic};
+use crate::saved;
+use crate::scenario::{Expect, Kernel, Layout, Object, Traffic};
 use crate::topology::Topology;
 use crate::traffic::{Seen, connect};
 
@@ -105,42 +108,83 @@ impl std::fmt::Display for Spread {
     }
 }
 
+/// What a kernel object holds.
+struct Found {
+    /// Name for the table.
+    object: String,
+    /// In short, for the table.
+    seen: String,
+    passed: bool,
+    /// All of it, for the listing.
+    lines: Vec<String>,
+}
+
 /// Asks the node's kernel, compares, and gives the listing too.
-pub(super) fn kernel(label: &str, row: &Kernel) -> anyhow::Result<(Line, String)> {
-    let (object, seen, passed, found) = match row.object {
-        Object::Elements { map, key } => {
-            let elements = listing::map(row.node, row.family, map)?;
-            let mut own: Vec<_> = elements.iter().flatten().filter(|e| e.belongs_to(key)).collect();
-            own.sort_unstable();
-            let mut values: Vec<&str> = own.iter().map(|e| e.value.as_str()).collect();
-            values.sort_unstable();
-            let seen = if elements.is_none() { "no such map".to_owned() } else { values.join(", ") };
-            let found: Vec<String> = own.iter().map(ToString::to_string).collect();
-            (format!("{map}: {key}"), seen, values == sorted(row.expect), found)
-        }
-        Object::Chain(name) => {
-            let text = listing::chain(row.node, row.family, name)?;
-            let rules = text.as_deref().map_or_else(|| vec!["no such chain".to_owned()], rules);
-            let all = rules.join("; ");
-            let passed = row.expect.iter().all(|passage| contains_words(&all, passage));
-            let seen = if passed { row.expect.join(", ") } else { all };
-            (name.to_owned(), seen, passed, rules)
+pub(super) fn kernel(label: &str, layout: Layout, row: &Kernel) -> anyhow::Result<(Line, String)> {
+    let (holder, found) = match (row.object, layout) {
+        (Object::Elements { map, key }, _) => ("kube-proxy", elements(row, map, key)?),
+        (Object::Chain(name), _) => ("kube-proxy", chain(row, name)?),
+        (Object::Own(table, name) | Object::Shared(table, name) | Object::Absent(table, name), of) => {
+            let Layout::Rules(tables) = of else { bail!("{name}: iptables only") };
+            (table, rules_of(row, &saved::save(row.node, tables, row.family, false)?, table, name))
         }
     };
-    let mut text = format!("{label}: {}, table {} {}, {object}\n", row.node, row.family, listing::TABLE);
-    for line in found {
+    let mut text = format!("{label}: {}, table {} {holder}, {}\n", row.node, row.family, found.object);
+    for line in found.lines {
         let _ = writeln!(text, "  {line}");
     }
     let line = Line {
         experiment: label.to_owned(),
         from: format!("kernel of {}", row.node),
-        to: object,
+        to: found.object,
         policy: "-".to_owned(),
         expected: row.expect.join(", "),
-        seen,
-        passed,
+        seen: found.seen,
+        passed: found.passed,
     };
     Ok((line, text))
+}
+
+fn elements(row: &Kernel, map: &str, key: &str) -> anyhow::Result<Found> {
+    let elements = listing::map(row.node, row.family, map)?;
+    let mut own: Vec<_> = elements.iter().flatten().filter(|e| e.belongs_to(key)).collect();
+    own.sort_unstable();
+    let mut values: Vec<&str> = own.iter().map(|e| e.value.as_str()).collect();
+    values.sort_unstable();
+    let seen = if elements.is_none() { "no such map".to_owned() } else { values.join(", ") };
+    let lines = own.iter().map(ToString::to_string).collect();
+    Ok(Found { object: format!("{map}: {key}"), seen, passed: values == sorted(row.expect), lines })
+}
+
+fn chain(row: &Kernel, name: &str) -> anyhow::Result<Found> {
+    let text = listing::chain(row.node, row.family, name)?;
+    let lines = text.as_deref().map_or_else(|| vec!["no such chain".to_owned()], rules);
+    let all = lines.join("; ");
+    let passed = row.expect.iter().all(|passage| contains_words(&all, passage));
+    let seen = if passed { row.expect.join(", ") } else { all };
+    Ok(Found { object: name.to_owned(), seen, passed, lines })
+}
+
+/// A chain of iptables.
+fn rules_of(row: &Kernel, saved: &str, table: &str, name: &str) -> Found {
+    let rules = saved::rules(saved, table, name);
+    let (passed, lines) = match (&rules, row.object) {
+        (None, Object::Absent(..)) => (true, Vec::new()),
+        (None, _) => (false, vec!["no such chain"]),
+        (Some(rules), Object::Shared(..)) => {
+            (row.expect.iter().all(|r| rules.contains(r)), among(rules, row.expect))
+        }
+        (Some(rules), Object::Own(..)) => (rules == row.expect, rules.clone()),
+        (Some(_), _) => (false, vec!["there is such a chain"]),
+    };
+    let seen = if passed { row.expect.join(", ") } else { lines.join(", ") };
+    Found { object: name.to_owned(), seen, passed, lines: lines.into_iter().map(str::to_owned).collect() }
+}
+
+/// The rules that are expected; all, where one of these lacks.
+fn among<'t>(rules: &[&'t str], expect: &[&str]) -> Vec<&'t str> {
+    let found: Vec<_> = rules.iter().filter(|r| expect.contains(r)).copied().collect();
+    if found.len() == expect.len() { found } else { rules.to_vec() }
 }
 
 fn sorted<'a>(values: &[&'a str]) -> Vec<&'a str> {
@@ -216,6 +260,30 @@ mod tests {
         let listing =
             "table ip kube-proxy {\n\tchain a/b {\n\t\tmeta l4proto tcp dnat to 10.0.0.1:80\n\t}\n}\n";
         assert_eq!(rules(listing), ["meta l4proto tcp dnat to 10.0.0.1:80"]);
+    }
+
+    const SAVED: &str = "*nat\n:SVC -\n:ALL -\n-A SVC -j ONE\n-A SVC -j TWO\n-A ALL -j SVC\nCOMMIT\n";
+
+    fn found(object: Object, expect: &'static [&'static str]) -> (bool, String) {
+        let row = Kernel { node: "worker", family: "ip", object, expect };
+        let (Object::Own(table, name) | Object::Shared(table, name) | Object::Absent(table, name)) = object
+        else {
+            unreachable!("a chain of iptables")
+        };
+        let found = rules_of(&row, SAVED, table, name);
+        (found.passed, found.seen)
+    }
+
+    #[test]
+    fn own_chains_are_compared_whole_and_in_order_shared_ones_by_their_rules() {
+        assert!(found(Object::Own("nat", "SVC"), &["-j ONE", "-j TWO"]).0);
+        let other = (false, "-j ONE, -j TWO".to_owned());
+        assert_eq!(found(Object::Own("nat", "SVC"), &["-j TWO", "-j ONE"]), other);
+        assert_eq!(found(Object::Own("nat", "SVC"), &["-j ONE"]), other);
+        assert!(found(Object::Shared("nat", "SVC"), &["-j TWO"]).0);
+        assert_eq!(found(Object::Shared("nat", "SVC"), &["-j THREE"]), other);
+        assert_eq!(found(Object::Own("filter", "SVC"), &[]), (false, "no such chain".to_owned()));
+        assert!(found(Object::Absent("filter", "SVC"), &[]).0 && !found(Object::Absent("nat", "SVC"), &[]).0);
     }
 
     #[test]

@@ -30,7 +30,7 @@ const AT_ONCE: usize = 256;
 /// When the lab itself cannot work.
 pub fn run(
     stage: &Stage,
-    (variant, setting): (&Variant, &Setting),
+    (variant, setting): (&'static Variant, &Setting),
     groups: &[&Group],
     (program, work): (&Path, &Path),
     live: impl FnOnce(&Cast<'_>) -> anyhow::Result<Vec<Line>>,
@@ -40,8 +40,8 @@ pub fn run(
     let marker = cast.put("matrix", &shapes)?;
     let objects =
         [super::facts::nodes_json(stage.world.topology()), stage.objects(&shapes, &marker)].concat();
-    let views = views(stage.world.topology(), &objects, &setting.options()?)?;
-    let world = World { topology: stage.world.topology(), views: &views };
+    let views = views(stage.world.topology(), &objects, &setting.options(variant.localhost_node_ports)?)?;
+    let world = World { topology: stage.world.topology(), views: &views, gaps: variant.gaps };
 
     let mut jobs = Vec::new();
     for group in groups {
@@ -68,6 +68,9 @@ pub fn run(
     let claims = setting.name == SETTINGS[0].name;
     let verdicts = run_jobs(stage, &mut jobs, &listed, claims)?;
     outcome.lines = summarise(variant, setting, &jobs, verdicts);
+    for gap in jobs.iter().filter_map(|j| j.prediction.hops.iter().find_map(|h| h.gap)) {
+        *outcome.gaps.entry(gap).or_default() += 1;
+    }
     outcome.lines.extend(live(&cast)?);
     if outcome.lines.iter().any(|l| !l.failures.is_empty()) {
         outcome.logs = cast.logs();
@@ -80,6 +83,8 @@ pub fn run(
 pub struct Outcome {
     /// A line for each group and scenario.
     pub lines: Vec<Line>,
+    /// In how many rows each gap held; by what it is.
+    pub gaps: BTreeMap<&'static str, usize>,
     /// The agents' last log lines, when something differed.
     pub logs: String,
 }
@@ -193,8 +198,15 @@ fn summarise(
 fn failure(job: &Job<'_>, wrong: &str) -> Failure {
     let p = &job.prediction;
     let expected: Vec<String> = p.expected.iter().map(ToString::to_string).collect();
-    let oracle: Vec<String> =
-        p.hops.iter().map(|h| format!("oracle on {}:\n{}", h.node, h.decision)).collect();
+    let oracle: Vec<String> = p
+        .hops
+        .iter()
+        .map(|h| {
+            let gap =
+                h.gap.map(|g| format!("\ngap:        not kept: {g}: {}", h.outcome)).unwrap_or_default();
+            format!("oracle on {}:\n{}{gap}", h.node, h.decision)
+        })
+        .collect();
     Failure {
         title: format!(
             "{} to {} of {}: {} to {} {}",

@@ -4,6 +4,7 @@
 mod affinity;
 mod change;
 mod flow;
+mod handover;
 mod restart;
 mod script;
 
@@ -23,19 +24,21 @@ pub struct Scenario {
     pub name: &'static str,
     /// It stops agents.
     alone: bool,
+    /// It is about this backend only.
+    backend: Option<&'static str>,
     run: fn(&mut Script<'_>) -> anyhow::Result<()>,
 }
 
 const fn together(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()>) -> Scenario {
-    Scenario { name, alone: false, run }
+    Scenario { name, alone: false, backend: None, run }
 }
 
 const fn alone(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()>) -> Scenario {
-    Scenario { name, alone: true, run }
+    Scenario { name, alone: true, backend: None, run }
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 14] = [
+pub const SCENARIOS: [Scenario; 15] = [
     together("endpoint-drained-then-removed", change::drained_then_removed),
     together("endpoint-replaced", change::replaced),
     together("scaled-to-zero-and-back", change::scaled_to_zero),
@@ -50,7 +53,16 @@ pub const SCENARIOS: [Scenario; 14] = [
     together("udp-flow-before-endpoints", flow::before_endpoints),
     together("udp-flow-before-service", flow::before_service),
     alone("agents-restarted", restart::agents),
+    Scenario { backend: Some("iptables"), ..alone("kube-proxy-taken-over", handover::from_kube_proxy) },
 ];
+
+impl Scenario {
+    /// Does it say something about this variant?
+    #[must_use]
+    pub fn is_for(&self, variant: &Variant) -> bool {
+        self.backend.is_none_or(|b| b == variant.backend)
+    }
+}
 
 /// The number of the first scenario's service; those of rows are below.
 const FIRST_NUMBER: u8 = 200;

@@ -13,6 +13,7 @@ use super::facts::NodeView;
 use super::plan::{self, BEYOND};
 use super::row::{Caller, Claim, Place, Row};
 use super::shape::Shape;
+use super::variant::Gap;
 use crate::topology::Topology;
 
 /// One thing that a new connection may meet.
@@ -45,6 +46,10 @@ pub struct Hop {
     pub packet: Packet,
     /// The answer.
     pub decision: Decision,
+    /// What must become of it: the answer's, or what holds instead by a gap.
+    pub outcome: Outcome,
+    /// That gap's [`what`](Gap::what).
+    pub gap: Option<&'static str>,
 }
 
 /// A server that must be there for a packet that is none of the proxy's business, so that leaving it alone is seen.
@@ -80,10 +85,11 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The gist.
+    /// The gist of the oracle's answer, whatever gaps there are: from the first node that the packet is any business of.
     #[must_use]
     pub fn gist(&self) -> Option<Claim> {
-        Some(match self.hops.last()?.decision.outcome {
+        let ours = self.hops.iter().find(|h| h.decision.outcome != Outcome::NotOurs);
+        Some(match ours.or(self.hops.last())?.decision.outcome {
             Outcome::Endpoints(_) => Claim::Served,
             Outcome::Reject => Claim::Refused,
             Outcome::Drop => Claim::Dropped,
@@ -99,6 +105,8 @@ pub struct World<'a> {
     pub topology: &'a Topology,
     /// What each node knows.
     pub views: &'a [NodeView],
+    /// What the backend does otherwise.
+    pub gaps: &'static [Gap],
 }
 
 impl World<'_> {
@@ -210,12 +218,14 @@ impl World<'_> {
             };
             let view = self.view(node)?;
             let decision = decide(view.snapshot(IpFamily::of(out.to.ip())), &packet);
-            out.hops.push(Hop { node, packet, decision: decision.clone() });
-            match &decision.outcome {
+            let (outcome, gap) = self.outcome(view, &packet, &decision);
+            let affinity = decision.affinity.is_some();
+            out.hops.push(Hop { node, packet, decision, outcome: outcome.clone(), gap });
+            match &outcome {
                 Outcome::Reject => out.expected.insert(Expected::Refused),
                 Outcome::Drop => out.expected.insert(Expected::Silence),
                 Outcome::Endpoints(choices) => {
-                    out.sticky = decision.affinity.is_some();
+                    out.sticky = affinity;
                     for choice in choices {
                         let expected = self.served(out.from, node, &entry, choice)?;
                         out.expected.insert(expected);
@@ -242,6 +252,17 @@ impl World<'_> {
             return Ok(());
         }
         bail!("the packet goes round in circles")
+    }
+
+    /// What must become of a packet on a node: the first gap that is about it decides.
+    fn outcome(
+        &self,
+        view: &NodeView,
+        packet: &Packet,
+        decision: &Decision,
+    ) -> (Outcome, Option<&'static str>) {
+        let instead = |gap: &Gap| Some((gap.instead?(view, packet, decision)?, Some(gap.what)));
+        self.gaps.iter().find_map(instead).unwrap_or_else(|| (decision.outcome.clone(), None))
     }
 
     /// The node that has the address, if it is another one.

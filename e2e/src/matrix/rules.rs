@@ -6,19 +6,56 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use proxier_core::ids::IpFamily;
 use proxier_core::oracle::{Choice, Entry, Outcome};
-use proxier_testkit::nft::{self, Ruleset};
-use proxier_testkit::walk::{WalkHost, normalise};
+use proxier_testkit::walk::{Walk, WalkError, WalkHost, normalise};
+use proxier_testkit::{iptables, nft};
 
 use super::facts::NodeView;
 use super::predict::Hop;
 use super::variant::Rules;
-use crate::listing;
+use crate::{listing, saved};
+
+/// What a kernel lists of one family.
+#[derive(Debug)]
+enum Table {
+    Nftables(nft::Ruleset),
+    Iptables(iptables::Ruleset),
+}
+
+impl Table {
+    fn read(rules: Rules, node: &str, family: IpFamily) -> anyhow::Result<Self> {
+        let name = name(family);
+        Ok(match rules {
+            Rules::Nftables => {
+                Self::Nftables(nft::parse(&listing::table(node, name)?.context("there is no table")?)?)
+            }
+            Rules::Iptables(tables) => {
+                let text = saved::save(node, tables, name, false)?;
+                Self::Iptables(iptables::parse(family, &text)?)
+            }
+        })
+    }
+
+    fn walk(&self, hop: &Hop, host: &WalkHost) -> Result<Walk, WalkError> {
+        match self {
+            Self::Nftables(rules) => nft::walk(rules, &hop.packet, host),
+            Self::Iptables(rules) => iptables::walk(rules, &hop.packet, host),
+        }
+    }
+}
+
+/// How tools call a family.
+fn name(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::Ipv4 => "ip",
+        IpFamily::Ipv6 => "ip6",
+    }
+}
 
 /// What every node's kernel lists.
 #[derive(Debug)]
 pub struct Listed<'a> {
     views: &'a [NodeView],
-    tables: BTreeMap<(&'static str, IpFamily), Ruleset>,
+    tables: BTreeMap<(&'static str, IpFamily), Table>,
 }
 
 impl<'a> Listed<'a> {
@@ -27,13 +64,12 @@ impl<'a> Listed<'a> {
     /// # Errors
     /// A listing that cannot be had or read.
     pub fn read(rules: Rules, views: &'a [NodeView]) -> anyhow::Result<Self> {
-        let Rules::Nftables = rules;
         let mut tables = BTreeMap::new();
         for view in views {
-            for (family, name) in [(IpFamily::Ipv4, "ip"), (IpFamily::Ipv6, "ip6")] {
+            for family in IpFamily::ALL {
                 let about = || format!("the rules of {}, {family}", view.name);
-                let text = listing::table(view.name, name)?.with_context(about)?;
-                tables.insert((view.name, family), nft::parse(&text).with_context(about)?);
+                tables
+                    .insert((view.name, family), Table::read(rules, view.name, family).with_context(about)?);
             }
         }
         Ok(Self { views, tables })
@@ -50,9 +86,9 @@ impl<'a> Listed<'a> {
             return Err(format!("no rules of {}", hop.node));
         };
         let host = WalkHost::new(view.addresses.iter().copied());
-        let walked = nft::walk(table, &hop.packet, &host).and_then(|walk| walk.outcome());
+        let walked = table.walk(hop, &host).and_then(|walk| walk.outcome());
         let walked = walked.map_err(|e| format!("the rules of {}: {e}", hop.node))?;
-        let expected = delivered(view, &hop.packet.entry, normalise(hop.decision.outcome.clone()));
+        let expected = delivered(view, &hop.packet.entry, normalise(hop.outcome.clone()));
         let stays = hop.decision.affinity.is_some() && among(&walked, &expected);
         if walked == expected || stays { Ok(()) } else { Err(format!("the rules of {}: {walked}", hop.node)) }
     }

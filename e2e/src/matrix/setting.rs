@@ -104,11 +104,11 @@ impl Setting {
         format!("{out:#}\n")
     }
 
-    /// The same for the oracle.
+    /// The same for the oracle; whether node ports are wanted on loopback is the backend's.
     ///
     /// # Errors
     /// Never for the ranges of the plan.
-    pub fn options(&self) -> Result<TrafficOptions, ipnet::AddrParseError> {
+    pub fn options(&self, localhost_node_ports: bool) -> Result<TrafficOptions, ipnet::AddrParseError> {
         let cidrs = |texts: &[&str]| texts.iter().map(|t| t.parse()).collect::<Result<Vec<_>, _>>();
         let pods: Vec<&str> = plan::CLUSTER_CIDR.split(',').collect();
         Ok(TrafficOptions {
@@ -126,6 +126,7 @@ impl Setting {
                 NodePorts::Second => NodePortSelector::Cidrs(cidrs(&plan::SECOND_CIDRS)?),
             },
             service_cidrs: if self.service_cidrs { cidrs(&plan::SERVICE_CIDRS)? } else { Vec::new() },
+            localhost_node_ports,
             ..TrafficOptions::default()
         })
     }
@@ -139,7 +140,7 @@ mod tests {
     fn every_setting_is_different_for_the_oracle() {
         for (i, a) in SETTINGS.iter().enumerate() {
             assert!(
-                SETTINGS[i + 1..].iter().all(|b| a.options().unwrap() != b.options().unwrap()),
+                SETTINGS[i + 1..].iter().all(|b| a.options(true).unwrap() != b.options(true).unwrap()),
                 "{}",
                 a.name
             );

@@ -29,7 +29,7 @@ use crate::traffic::{Listen, Seen, Server, connect_here};
 use crate::world::World;
 
 /// How long the agents may take to bring a state into the kernel.
-const SYNC_LIMIT: Duration = Duration::from_secs(20);
+const SYNC_LIMIT: Duration = Duration::from_secs(60);
 /// How often the kernel is asked while waiting, and how long one question may take.
 const POLL: Duration = Duration::from_millis(10);
 const QUESTION: Duration = Duration::from_millis(250);
@@ -167,6 +167,8 @@ pub struct Cast<'a> {
     launch: Launch,
     agents: Mutex<Vec<Agent>>,
     label: String,
+    /// What they are.
+    pub variant: &'static Variant,
 }
 
 impl<'a> Cast<'a> {
@@ -176,7 +178,7 @@ impl<'a> Cast<'a> {
     /// When the file system refuses.
     pub fn new(
         stage: &'a Stage,
-        variant: &Variant,
+        variant: &'static Variant,
         setting: &Setting,
         program: &Path,
         work: &Path,
@@ -196,7 +198,7 @@ impl<'a> Cast<'a> {
             logs: folder.join("logs"),
         };
         put(&manifests, "nodes", &facts::nodes_json(stage.world.topology()))?;
-        Ok(Self { stage, manifests, launch, agents: Mutex::default(), label })
+        Ok(Self { stage, manifests, launch, agents: Mutex::default(), label, variant })
     }
 
     /// Starts the agents, or starts them again.

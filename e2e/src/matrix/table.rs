@@ -1,8 +1,10 @@
 //! What came out of the matrix: a line for each group and scenario, gaps, and every difference in full.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use super::setting::SETTINGS;
 use super::variant::Variant;
 
 /// A row or scenario step that failed.
@@ -89,9 +91,32 @@ pub fn table(lines: &[Line]) -> String {
     text
 }
 
+/// In how many rows of a variant each gap held, by the gap's [`what`](super::variant::Gap::what).
+pub type Held = BTreeMap<(&'static str, &'static str), usize>;
+
+/// A gap that no row showed although its rows were run is not there any more, or never was.
+#[must_use]
+pub fn unseen(variant: &Variant, held: &Held, lines: &[Line]) -> Vec<Line> {
+    let mut out = Vec::new();
+    for gap in variant.gaps.iter().filter(|g| g.instead.is_some()) {
+        let ran = lines
+            .iter()
+            .any(|l| l.variant == variant.name && l.group == gap.checked_by && l.setting == SETTINGS[0].name);
+        if ran && !held.contains_key(&(variant.name, gap.what)) {
+            let mut line = Line::new(variant.name, SETTINGS[0].name, gap.checked_by);
+            line.rows = 1;
+            let title = format!("some row shows the gap: {}", gap.what);
+            line.failures
+                .push(Failure { title, details: "seen in none: remove the gap's declaration".to_owned() });
+            out.push(line);
+        }
+    }
+    out
+}
+
 /// What the backends are known not to do, each once.
 #[must_use]
-pub fn gaps(variants: &[&Variant]) -> String {
+pub fn gaps(variants: &[&Variant], held: &Held) -> String {
     let mut text = String::new();
     let mut told: Vec<&str> = Vec::new();
     for variant in variants.iter().filter(|v| {
@@ -100,10 +125,15 @@ pub fn gaps(variants: &[&Variant]) -> String {
         new
     }) {
         for gap in variant.gaps {
+            let rows = held.get(&(variant.name, gap.what)).map(|rows| format!(", held in {rows} rows"));
             let _ = writeln!(
                 text,
-                "GAP {}: {}\n  now: {} (checked by {})",
-                variant.backend, gap.what, gap.now, gap.checked_by
+                "GAP {}: {}\n  now: {} (checked by {}{})",
+                variant.backend,
+                gap.what,
+                gap.now,
+                gap.checked_by,
+                rows.unwrap_or_default()
             );
         }
     }
@@ -147,7 +177,23 @@ DIFFERS maps/default/ranges: pod a to VIP
     #[test]
     fn gaps_are_told_once_for_a_backend() {
         let variants: Vec<&Variant> = crate::matrix::variant::VARIANTS.iter().collect();
-        let text = gaps(&variants);
+        let gap = variants[2].gaps[0].what;
+        let held = BTreeMap::from([((variants[2].name, gap), 12)]);
+        let text = gaps(&variants, &held);
         assert_eq!(text.matches("GAP nftables").count(), variants[0].gaps.len());
+        assert_eq!(text.matches("GAP iptables").count(), variants[2].gaps.len());
+        assert!(text.contains("(checked by unknown, held in 12 rows)"), "{text}");
+    }
+
+    #[test]
+    fn a_gap_that_nothing_shows_is_a_difference() {
+        let variant = &crate::matrix::variant::VARIANTS[2];
+        let [first, second, ..] = variant.gaps else { unreachable!("it has some") };
+        let lines = [Line::new(variant.name, "default", first.checked_by)];
+        let held = BTreeMap::from([((variant.name, first.what), 1)]);
+        let found = unseen(variant, &held, &lines);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].failures[0].title.ends_with(second.what));
+        assert!(unseen(variant, &held, &[]).is_empty(), "its rows were not run");
     }
 }

@@ -1,16 +1,23 @@
 //! The backends under test, each with what it is known not to do.
 
+use proxier_core::oracle::{Decision, Outcome, Packet};
 use serde_json::Value;
+
+use super::facts::NodeView;
+use super::nature;
+use crate::saved::Tables;
 
 /// How the rules of a backend can be read back and asked, besides sending traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     /// `nft list table`, asked by the testkit's packet walker.
     Nftables,
+    /// `iptables-save` of this variant, asked in the same way.
+    Iptables(Tables),
 }
 
 /// One way to run the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Variant {
     /// Name in the table.
     pub name: &'static str,
@@ -20,6 +27,10 @@ pub struct Variant {
     section: &'static str,
     /// How its rules are read.
     pub rules: Rules,
+    /// Refuses TCP by a reset, which clients on the node itself heed at once.
+    pub resets_tcp: bool,
+    /// Node ports answer on IPv4 loopback, where the node port addresses hold it.
+    pub localhost_node_ports: bool,
     /// What it does not do.
     pub gaps: &'static [Gap],
 }
@@ -34,9 +45,12 @@ impl Variant {
     }
 }
 
+/// What a backend does with a packet in place of what the oracle says, where a gap is about it.
+pub type Instead = fn(&NodeView, &Packet, &Decision) -> Option<Outcome>;
+
 /// Something that a user of another proxy may expect and that a backend does not do. What holds instead is checked: by the rows or the
 /// scenario named here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Gap {
     /// What is missing.
     pub what: &'static str,
@@ -44,40 +58,115 @@ pub struct Gap {
     pub now: &'static str,
     /// The group or scenario that checks that.
     pub checked_by: &'static str,
+    /// Where the oracle says otherwise: what holds for a packet. Rows are predicted with it, and the walked rules must agree.
+    pub instead: Option<Instead>,
 }
 
+impl Gap {
+    /// One that no packet of a row shows.
+    const fn of_scenario(what: &'static str, now: &'static str, checked_by: &'static str) -> Self {
+        Self { what, now, checked_by, instead: None }
+    }
+}
+
+const UDP_REMOVED: Gap = Gap::of_scenario(
+    "UDP flows of an endpoint that went away are cleared from connection tracking",
+    "a flow keeps its old endpoint for as long as it is used",
+    "udp-flow-of-removed-endpoint",
+);
+const UDP_BEFORE: Gap = Gap::of_scenario(
+    "UDP flows to a node port that began before its service are cleared from connection tracking",
+    "such a flow finds the closed port for as long as connection tracking remembers it",
+    "udp-flow-before-service",
+);
+const REFUSAL: Gap = Gap::of_scenario(
+    "TCP is refused at once also where the client is a pod or process of this node",
+    "refused by ICMP, which such a client minds only at its second attempt, one second later; a reset would be at once",
+    "refusal-at-once",
+);
+
 const NFTABLES_GAPS: &[Gap] = &[
+    Gap::of_scenario(
+        "node ports on loopback addresses (localhostNodePorts)",
+        "left alone: a process of the host answers there, no service",
+        "node-ports",
+    ),
+    UDP_REMOVED,
+    UDP_BEFORE,
+];
+
+/// Of kube-proxy's rules, not of how they are written (iptables spec 5.7, 5.8, 5.14).
+const IPTABLES_GAPS: &[Gap] = &[
     Gap {
-        what: "node ports on loopback addresses (localhostNodePorts)",
-        now: "left alone: a process of the host answers there, no service",
+        what: "a cluster IP refuses ports that no service has",
+        now: "left alone: the packet goes wherever it is routed",
+        checked_by: "unknown",
+        instead: Some(nature::unknown_port),
+    },
+    Gap {
+        what: "cluster IPs that nobody has are dropped",
+        now: "left alone: the packet goes wherever it is routed",
+        checked_by: "unknown",
+        instead: Some(nature::unallocated),
+    },
+    Gap {
+        what: "source ranges drop strangers also while the service has no endpoint at all",
+        now: "everybody is refused",
+        checked_by: "ranges",
+        instead: Some(nature::ranges_without_endpoints),
+    },
+    Gap {
+        what: "a host refuses its own packets to external IPs and VIPs without endpoints",
+        now: "left alone, unless the host has the address",
+        checked_by: "policies",
+        instead: Some(nature::from_host),
+    },
+    Gap {
+        what: "a node port without endpoints is refused only on the addresses of node ports",
+        now: "refused or dropped on every local address",
         checked_by: "node-ports",
+        instead: Some(nature::any_local_address),
     },
     Gap {
-        what: "UDP flows of an endpoint that went away are cleared from connection tracking",
-        now: "a flow keeps its old endpoint for as long as it is used",
-        checked_by: "udp-flow-of-removed-endpoint",
+        what: "a pod that reaches itself through another node keeps its address there, and gets no answer",
+        now: "masqueraded there, and answered: every endpoint has the rule for itself, whichever node it is on",
+        checked_by: "hairpin",
+        instead: Some(nature::hairpin_elsewhere),
     },
-    Gap {
-        what: "UDP flows to a node port that began before its service are cleared from connection tracking",
-        now: "such a flow finds the closed port for as long as connection tracking remembers it",
-        checked_by: "udp-flow-before-service",
+    UDP_REMOVED,
+    UDP_BEFORE,
+    REFUSAL,
+];
+
+/// Every backend, layout and variant.
+pub const VARIANTS: [Variant; 4] = [
+    Variant { name: "maps", section: r#"{"nftables": {"layout": "maps"}}"#, ..NFTABLES },
+    Variant { name: "chains", ..NFTABLES },
+    Variant { name: "iptables-nft", ..IPTABLES },
+    Variant {
+        name: "iptables-legacy",
+        section: r#"{"iptables": {"variant": "legacy"}}"#,
+        rules: Rules::Iptables(Tables::Legacy),
+        ..IPTABLES
     },
 ];
 
-/// Every backend and layout.
-pub const VARIANTS: [Variant; 2] = [
-    Variant {
-        name: "maps",
-        backend: "nftables",
-        section: r#"{"nftables": {"layout": "maps"}}"#,
-        rules: Rules::Nftables,
-        gaps: NFTABLES_GAPS,
-    },
-    Variant {
-        name: "chains",
-        backend: "nftables",
-        section: r#"{"nftables": {"layout": "chains"}}"#,
-        rules: Rules::Nftables,
-        gaps: NFTABLES_GAPS,
-    },
-];
+const NFTABLES: Variant = Variant {
+    name: "",
+    backend: "nftables",
+    section: r#"{"nftables": {"layout": "chains"}}"#,
+    rules: Rules::Nftables,
+    resets_tcp: true,
+    localhost_node_ports: false,
+    gaps: NFTABLES_GAPS,
+};
+
+const IPTABLES: Variant = Variant {
+    name: "",
+    backend: "iptables",
+    section: r#"{"iptables": {"variant": "nft"}}"#,
+    rules: Rules::Iptables(Tables::Nft),
+    resets_tcp: false,
+    localhost_node_ports: true,
+    gaps: IPTABLES_GAPS,
+};

@@ -35,6 +35,7 @@ pub(super) fn echo_server() -> Experiment {
         kernel: |layout| match layout {
             Layout::Maps => maps(),
             Layout::Chains => chains(),
+            Layout::Rules(_) => rules(),
         },
     }
 }
@@ -42,6 +43,15 @@ pub(super) fn echo_server() -> Experiment {
 fn twelve(from: &'static str, to: SocketAddr, policy: &'static str, source: Option<IpAddr>) -> Step {
     let expect = Expect::Spread { servers: SERVERS, connections: 12, source };
     Step::Traffic(Traffic { from, to, policy, expect })
+}
+
+/// A chain of iptables in table nat.
+fn nat(
+    object: fn(&'static str, &'static str) -> Object,
+    name: &'static str,
+    expect: &'static [&'static str],
+) -> Kernel {
+    Kernel { node: "worker2", family: "ip", object: object("nat", name), expect }
 }
 
 fn elements(map: &'static str, key: &'static str, expect: &'static [&'static str]) -> Kernel {
@@ -89,6 +99,59 @@ fn chains() -> Vec<Kernel> {
         chain(
             "endpoint-JHFC3PET-service-dataplane/echo-server/tcp/http__10.244.2.2/8080",
             &["meta l4proto tcp dnat to 10.244.2.2:8080"],
+        ),
+    ]
+}
+
+/// The names are exact: hashes of the service port's name, its protocol and the endpoint (iptables spec 3).
+fn rules() -> Vec<Kernel> {
+    vec![
+        nat(
+            Object::Shared,
+            "KUBE-SERVICES",
+            &[
+                r#"-d 10.96.66.43/32 -p tcp -m comment --comment "service-dataplane/echo-server:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-A4KG4DGVQAT3OXM5"#,
+            ],
+        ),
+        nat(
+            Object::Shared,
+            "KUBE-NODEPORTS",
+            &[
+                r#"-p tcp -m comment --comment "service-dataplane/echo-server:http" -m tcp --dport 30081 -j KUBE-EXT-A4KG4DGVQAT3OXM5"#,
+            ],
+        ),
+        nat(
+            Object::Own,
+            "KUBE-EXT-A4KG4DGVQAT3OXM5",
+            &[
+                r#"-m comment --comment "masquerade traffic for service-dataplane/echo-server:http external destinations" -j KUBE-MARK-MASQ"#,
+                "-j KUBE-SVC-A4KG4DGVQAT3OXM5",
+            ],
+        ),
+        nat(
+            Object::Own,
+            "KUBE-SVC-A4KG4DGVQAT3OXM5",
+            &[
+                r#"! -s 10.244.0.0/16 -d 10.96.66.43/32 -p tcp -m comment --comment "service-dataplane/echo-server:http cluster IP" -m tcp --dport 80 -j KUBE-MARK-MASQ"#,
+                r#"-m comment --comment "service-dataplane/echo-server:http -> 10.244.1.2:8080" -m statistic --mode random --probability 0.50000000000 -j KUBE-SEP-PI64YNHVAVJ3V4SZ"#,
+                r#"-m comment --comment "service-dataplane/echo-server:http -> 10.244.2.2:8080" -j KUBE-SEP-KZVBHUE7TBOAI3DF"#,
+            ],
+        ),
+        nat(
+            Object::Own,
+            "KUBE-SEP-PI64YNHVAVJ3V4SZ",
+            &[
+                r#"-s 10.244.1.2/32 -m comment --comment "service-dataplane/echo-server:http" -j KUBE-MARK-MASQ"#,
+                r#"-p tcp -m comment --comment "service-dataplane/echo-server:http" -m tcp -j DNAT --to-destination 10.244.1.2:8080"#,
+            ],
+        ),
+        nat(
+            Object::Own,
+            "KUBE-SEP-KZVBHUE7TBOAI3DF",
+            &[
+                r#"-s 10.244.2.2/32 -m comment --comment "service-dataplane/echo-server:http" -j KUBE-MARK-MASQ"#,
+                r#"-p tcp -m comment --comment "service-dataplane/echo-server:http" -m tcp -j DNAT --to-destination 10.244.2.2:8080"#,
+            ],
         ),
     ]
 }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{Expect, Experiment, NODES, Step, Traffic, pod};
+use super::{Expect, Experiment, Kernel, Layout, NODES, Object, Step, Traffic, pod};
 use crate::topology::Pod;
 
 const SERVER: &str = "source-ip-server";
@@ -24,7 +24,7 @@ pub(super) fn ipv4() -> Experiment {
         ],
         frontends: &[("ip", "10.96.123.219 . tcp . 80")],
         steps: rows("source-ip.yaml", &V4),
-        kernel: |_| Vec::new(),
+        kernel: |layout| kernel(layout, "ip", &RULES_V4, Some(&FILTER_V4)),
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn dual_stack() -> Experiment {
         ],
         frontends: &[("ip", "10.96.123.220 . tcp . 80"), ("ip6", "fd00:10:96::7bdc . tcp . 80")],
         steps,
-        kernel: |_| Vec::new(),
+        kernel: |layout| kernel(layout, "ip6", &RULES_V6, None),
     }
 }
 
@@ -114,3 +114,130 @@ const fn v4(octets: [u8; 4]) -> IpAddr {
 const fn v6(s: [u16; 8]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::new(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]))
 }
+
+/// Node, object, rules.
+type Rules = (&'static str, Object, &'static [&'static str]);
+
+/// In iptables, at the end, with policy Local.
+fn kernel(layout: Layout, family: &'static str, rules: &[Rules], filter: Option<&Rules>) -> Vec<Kernel> {
+    match layout {
+        Layout::Maps | Layout::Chains => Vec::new(),
+        Layout::Rules(_) => rules
+            .iter()
+            .chain(filter)
+            .map(|(node, object, expect)| Kernel { node, family, object: *object, expect })
+            .collect(),
+    }
+}
+
+/// The names are those of the real cluster.
+const RULES_V4: [Rules; 7] = [
+    (
+        "worker",
+        Object::Shared("nat", "KUBE-SERVICES"),
+        &[
+            r#"-d 10.96.123.219/32 -p tcp -m comment --comment "service-path/source-ip:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-HMXYGTJUZB5GQ45C"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Shared("nat", "KUBE-NODEPORTS"),
+        &[
+            r#"-p tcp -m comment --comment "service-path/source-ip:http" -m tcp --dport 30080 -j KUBE-EXT-HMXYGTJUZB5GQ45C"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-SVC-HMXYGTJUZB5GQ45C"),
+        &[
+            r#"! -s 10.244.0.0/16 -d 10.96.123.219/32 -p tcp -m comment --comment "service-path/source-ip:http cluster IP" -m tcp --dport 80 -j KUBE-MARK-MASQ"#,
+            r#"-m comment --comment "service-path/source-ip:http -> 10.244.1.3:8080" -j KUBE-SEP-MGYZ72N52QLOHZGY"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-EXT-HMXYGTJUZB5GQ45C"),
+        &[
+            r#"-s 10.244.0.0/16 -m comment --comment "pod traffic for service-path/source-ip:http external destinations" -j KUBE-SVC-HMXYGTJUZB5GQ45C"#,
+            r#"-m comment --comment "masquerade LOCAL traffic for service-path/source-ip:http external destinations" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ"#,
+            r#"-m comment --comment "route LOCAL traffic for service-path/source-ip:http external destinations" -m addrtype --src-type LOCAL -j KUBE-SVC-HMXYGTJUZB5GQ45C"#,
+            "-j KUBE-SVL-HMXYGTJUZB5GQ45C",
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-SVL-HMXYGTJUZB5GQ45C"),
+        &[
+            r#"-m comment --comment "service-path/source-ip:http -> 10.244.1.3:8080" -j KUBE-SEP-MGYZ72N52QLOHZGY"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-SEP-MGYZ72N52QLOHZGY"),
+        &[
+            r#"-s 10.244.1.3/32 -m comment --comment "service-path/source-ip:http" -j KUBE-MARK-MASQ"#,
+            r#"-p tcp -m comment --comment "service-path/source-ip:http" -m tcp -j DNAT --to-destination 10.244.1.3:8080"#,
+        ],
+    ),
+    ("worker2", Object::Absent("nat", "KUBE-SVL-HMXYGTJUZB5GQ45C"), &[]),
+];
+
+/// What drops packets to the worker without an endpoint.
+const FILTER_V4: Rules = (
+    "worker2",
+    Object::Shared("filter", "KUBE-EXTERNAL-SERVICES"),
+    &[
+        r#"-p tcp -m comment --comment "service-path/source-ip:http has no local endpoints" -m addrtype --dst-type LOCAL -m tcp --dport 30080 -j DROP"#,
+    ],
+);
+
+const RULES_V6: [Rules; 7] = [
+    (
+        "worker",
+        Object::Shared("nat", "KUBE-SERVICES"),
+        &[
+            r#"-d fd00:10:96::7bdc/128 -p tcp -m comment --comment "service-path/dual-stack:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-MC6QYYJL3TOGZLIU"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Shared("nat", "KUBE-NODEPORTS"),
+        &[
+            r#"-p tcp -m comment --comment "service-path/dual-stack:http" -m tcp --dport 30082 -j KUBE-EXT-MC6QYYJL3TOGZLIU"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-SVC-MC6QYYJL3TOGZLIU"),
+        &[
+            r#"! -s fd00:10:244::/48 -d fd00:10:96::7bdc/128 -p tcp -m comment --comment "service-path/dual-stack:http cluster IP" -m tcp --dport 80 -j KUBE-MARK-MASQ"#,
+            r#"-m comment --comment "service-path/dual-stack:http -> [fd00:10:244:1::3]:8080" -j KUBE-SEP-KTAIHCRRJDY5M7BO"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-EXT-MC6QYYJL3TOGZLIU"),
+        &[
+            r#"-s fd00:10:244::/48 -m comment --comment "pod traffic for service-path/dual-stack:http external destinations" -j KUBE-SVC-MC6QYYJL3TOGZLIU"#,
+            r#"-m comment --comment "masquerade LOCAL traffic for service-path/dual-stack:http external destinations" -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ"#,
+            r#"-m comment --comment "route LOCAL traffic for service-path/dual-stack:http external destinations" -m addrtype --src-type LOCAL -j KUBE-SVC-MC6QYYJL3TOGZLIU"#,
+            "-j KUBE-SVL-MC6QYYJL3TOGZLIU",
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-SVL-MC6QYYJL3TOGZLIU"),
+        &[
+            r#"-m comment --comment "service-path/dual-stack:http -> [fd00:10:244:1::3]:8080" -j KUBE-SEP-KTAIHCRRJDY5M7BO"#,
+        ],
+    ),
+    (
+        "worker",
+        Object::Own("nat", "KUBE-SEP-KTAIHCRRJDY5M7BO"),
+        &[
+            r#"-s fd00:10:244:1::3/128 -m comment --comment "service-path/dual-stack:http" -j KUBE-MARK-MASQ"#,
+            r#"-p tcp -m comment --comment "service-path/dual-stack:http" -m tcp -j DNAT --to-destination [fd00:10:244:1::3]:8080"#,
+        ],
+    ),
+    ("worker2", Object::Absent("nat", "KUBE-SVL-MC6QYYJL3TOGZLIU"), &[]),
+];

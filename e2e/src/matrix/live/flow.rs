@@ -6,6 +6,7 @@ use std::time::Duration;
 use proxier_core::ids::IpFamily;
 
 use super::script::{Script, TCP, UDP, Way, name, ways};
+use crate::matrix::observe::ANSWER;
 use crate::matrix::row::{Caller, Place};
 use crate::traffic::Seen;
 
@@ -86,7 +87,22 @@ const AT_ONCE: Duration = Duration::from_millis(200);
 /// Refused at once: UDP by an ICMP error; TCP by a reset, since a client on the node heeds an ICMP error at its second attempt only.
 pub(super) fn refusal(script: &mut Script<'_>) -> anyhow::Result<()> {
     script.put(&script.service().on(&[]))?;
-    for port in [TCP, UDP] {
+    let mut ports = vec![TCP, UDP];
+    if !script.cast.variant.resets_tcp {
+        ports.remove(0);
+        let all: Vec<_> = ways().into_iter().map(|way| (way, TCP)).collect();
+        for ((way, _), (seen, took)) in all.iter().zip(script.calls(&all, ANSWER)?) {
+            let what = format!(
+                "gap: TCP is refused at the second attempt (if it is at the first, remove the gap's declaration): {way}"
+            );
+            script.check(
+                what,
+                seen == Seen::Refused && took >= FIRST_ATTEMPT,
+                format!("{seen} after {took:?}"),
+            );
+        }
+    }
+    for port in ports {
         let all: Vec<_> = ways().into_iter().map(|way| (way, port)).collect();
         let mut times = Vec::new();
         for ((way, _), (seen, took)) in all.iter().zip(script.calls(&all, FIRST_ATTEMPT)?) {

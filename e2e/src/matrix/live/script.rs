@@ -117,7 +117,7 @@ impl<'a> Script<'a> {
     }
 
     fn ends(&self, way: Way, port: usize) -> anyhow::Result<(SocketAddr, SocketAddr)> {
-        let world = World { topology: self.cast.stage.world.topology(), views: &[] };
+        let world = World { topology: self.cast.stage.world.topology(), views: &[], gaps: &[] };
         let row = Row {
             service: self.name.to_owned(),
             from: way.from,

@@ -1,0 +1,174 @@
+//! A kube-proxy in mode iptables ends, and the agent begins with the rules that are there.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::bail;
+use proxier_sys::netns::Netns;
+
+use super::script::{LASTING, Script, TCP, UDP, name, ways};
+use crate::matrix::observe::ANSWER;
+use crate::matrix::variant::Rules;
+use crate::process;
+use crate::saved::{Tables, rules, save};
+
+const BOTH: [&str; 2] = ["one", "three"];
+/// Packets that every rule says it has seen. A rule that says less was written since.
+const SEEN: u64 = 1_000_000;
+/// Rules of one family for one service port with one endpoint and a cluster IP: a new one is what the agent learns on its way.
+const NEWS: usize = 5;
+/// A service that is gone: kube-proxy had not come to remove its chains.
+const STALE: [&str; 2] = ["KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-SEP-AAAAAAAAAAAAAAAA"];
+/// How long calls go on after the agents have what is new.
+const AFTER: Duration = Duration::from_millis(500);
+
+pub(super) fn from_kube_proxy(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let Rules::Iptables(tables) = script.cast.variant.rules else { bail!("only for iptables") };
+    let shape = script.service().on(&BOTH);
+    script.put(&shape)?;
+    script.cast.stop();
+    let topology = script.cast.stage.world.topology();
+    let places: Vec<_> = topology.nodes.iter().flat_map(|n| ["ip", "ip6"].map(|f| (n.name, f))).collect();
+    for (node, family) in &places {
+        load(node, tables, family)?;
+    }
+    let mut kept = Vec::new();
+    for way in ways() {
+        kept.extend(script.stay_with(way, LASTING, &BOTH)?);
+    }
+    for (way, met) in under_calls(script, &shape)? {
+        let good: usize = BOTH.iter().filter_map(|s| met.get(*s)).sum();
+        let all: usize = met.values().sum();
+        let what = format!("while the agents take over every connection is answered: {way}");
+        script.check(what, good == all && all > 20, format!("{met:?}"));
+    }
+    script.last("taken over", &mut kept);
+    for (node, family) in places {
+        let text = save(node, tables, family, true)?;
+        let (old, new) = counted(&text);
+        let what =
+            format!("{node}, {family}: what was right was not written again, {old} rules of {}", old + new);
+        script.check(what, new <= NEWS && old > 100 * NEWS, format!("{new} written"));
+        let plain = save(node, tables, family, false)?;
+        let gone = STALE.iter().all(|chain| rules(&plain, "nat", chain).is_none());
+        script.check(format!("{node}, {family}: what nobody wants is gone"), gone, "its chains");
+    }
+    script.put(&shape.on(&["two"]))?;
+    script.meets("afterwards a change is made", &ways(), &[TCP, UDP], &["two"])
+}
+
+type Met = BTreeMap<String, usize>;
+
+/// Calls on every way while the agents start, and what they met.
+fn under_calls(
+    script: &Script<'_>,
+    shape: &crate::matrix::shape::Shape,
+) -> anyhow::Result<Vec<(super::script::Way, Met)>> {
+    let over = AtomicBool::new(false);
+    let calls = |way| {
+        let mut met = Met::new();
+        while !over.load(Ordering::Relaxed) {
+            for port in [TCP, UDP] {
+                *met.entry(name(script.call(way, port, ANSWER)?)).or_default() += 1;
+            }
+        }
+        anyhow::Ok(met)
+    };
+    std::thread::scope(|scope| {
+        let calls = &calls;
+        let threads: Vec<_> = ways().into_iter().map(|way| (way, scope.spawn(move || calls(way)))).collect();
+        let started = script.cast.start().and_then(|()| script.put(shape));
+        std::thread::sleep(AFTER);
+        over.store(true, Ordering::Relaxed);
+        let joined = threads.into_iter().map(|(way, thread)| {
+            Ok((way, thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?))
+        });
+        let met = joined.collect::<anyhow::Result<_>>();
+        started.and(met)
+    })
+}
+
+/// Loads a node's rules anew, as a kube-proxy would have left them.
+fn load(node: &str, tables: Tables, family: &str) -> anyhow::Result<()> {
+    let text = kube_proxys(&save(node, tables, family, false)?, family);
+    let tool = tables.tool(family, "restore");
+    let output = Netns::named(node)?.run(|| process::output(&tool, ["-c"], &text))??;
+    if !output.success() {
+        bail!("{node}: {tool} failed: {}", output.stderr_text().trim());
+    }
+    Ok(())
+}
+
+/// The same rules in kube-proxy's way: dispatch in another order, one stale service, all of them seen by many packets.
+fn kube_proxys(saved: &str, family: &str) -> String {
+    let gone = if family == "ip" { "10.96.3.1/32" } else { "fd00:10:96::3:1/128" };
+    let [service, endpoint] = STALE;
+    let mut out = String::new();
+    let mut nat = false;
+    let mut dispatch: Vec<String> = Vec::new();
+    for line in saved.lines() {
+        nat = if line.starts_with('*') { line == "*nat" } else { nat };
+        let own = nat && line.starts_with("-A KUBE-SERVICES ");
+        if own {
+            dispatch.push(line.to_owned());
+            continue;
+        }
+        if !dispatch.is_empty() {
+            // The jump to node ports stays last.
+            let last = dispatch.pop();
+            dispatch.push(format!("-A KUBE-SERVICES -d {gone} -p tcp -m tcp --dport 80 -j {service}"));
+            dispatch.reverse();
+            for rule in dispatch.drain(..).chain(last) {
+                out.push_str(&format!("[{SEEN}:{SEEN}] {rule}\n"));
+            }
+        }
+        match line {
+            "*nat" => out.push_str(&format!("*nat\n:{service} - [0:0]\n:{endpoint} - [0:0]\n")),
+            "COMMIT" if nat => out.push_str(&format!("-A {service} -j {endpoint}\nCOMMIT\n")),
+            _ if line.starts_with(':') => out.push_str(&format!("{line} [0:0]\n")),
+            _ if line.starts_with("-A ") => out.push_str(&format!("[{SEEN}:{SEEN}] {line}\n")),
+            _ => out.push_str(&format!("{line}\n")),
+        }
+    }
+    out
+}
+
+/// How many rules have seen at least, and fewer than, [`SEEN`] packets.
+fn counted(saved: &str) -> (usize, usize) {
+    let packets = saved.lines().filter_map(|l| l.strip_prefix('[')?.split(':').next()?.parse::<u64>().ok());
+    let (old, new): (Vec<u64>, Vec<u64>) = packets.partition(|n| *n >= SEEN);
+    (old.len(), new.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kube_proxys_rules_are_the_same_in_another_order_and_one_service_more() {
+        let saved = "*nat\n:PREROUTING ACCEPT\n:KUBE-SERVICES -\n-A PREROUTING -j KUBE-SERVICES\n-A KUBE-SERVICES -j A\n\
+                     -A KUBE-SERVICES -j B\n-A KUBE-SERVICES -j NODEPORTS\n-A KUBE-SVC-A -j C\nCOMMIT\n";
+        let text = kube_proxys(saved, "ip");
+        let rules: Vec<&str> = text.lines().filter_map(|l| l.split_once("-A ").map(|(_, r)| r)).collect();
+        assert_eq!(
+            rules,
+            [
+                "PREROUTING -j KUBE-SERVICES",
+                "KUBE-SERVICES -d 10.96.3.1/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA",
+                "KUBE-SERVICES -j B",
+                "KUBE-SERVICES -j A",
+                "KUBE-SERVICES -j NODEPORTS",
+                "KUBE-SVC-A -j C",
+                "KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-SEP-AAAAAAAAAAAAAAAA",
+            ]
+        );
+        assert_eq!(counted(&text), (6, 0));
+        assert!(text.contains("\n:PREROUTING ACCEPT [0:0]\n"));
+    }
+
+    #[test]
+    fn rules_written_since_have_seen_fewer_packets() {
+        assert_eq!(counted("*nat\n[1000003:7] -A X -j Y\n[2:120] -A X -j Z\n:X - [0:0]\nCOMMIT\n"), (1, 1));
+    }
+}
