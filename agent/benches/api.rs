@@ -85,7 +85,7 @@ struct Storm {
 
 /// The address that the kernel has for the first endpoint of Service 0.
 fn first_endpoint(endpoints: u32) -> String {
-    // Its index tells their number (backend-nftables/README.md, "Objects").
+    // Its index tells their number: see section "Objects" in the README of the backend.
     let index = if endpoints <= 8 { endpoints << 16 } else { 0 };
     let key = &format!("{{ 10.64.0.1 . tcp . 80 . {index} }}");
     let args = ["get", "element", "ip", "kube-proxy", "cluster-endpoints", key];
