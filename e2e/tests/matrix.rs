@@ -36,7 +36,7 @@ fn the_agent_passes_the_matrix() {
     let output = matrix(&[]);
     let text = text(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.contains("\nGAP nftables: "), "{text}");
+    assert!(text.contains("\nGAP nftables: ") && text.contains("\nGAP iptables: "), "{text}");
 }
 
 #[test]
@@ -46,14 +46,16 @@ fn an_agent_that_takes_pods_for_strangers_fails_it() {
     // Its configuration file says how pods are told, and the range for that is not given.
     let script = r#"for last; do shift; [ "$last" = "10.244.0.0/16,fd00:10:244::/48" ] && last=; set -- "$@" "$last"; done; exec "$AGENT" "$@""#;
     let agent = in_its_place(folder.path(), script);
-    let output = matrix(&["--proxier", agent.to_str().unwrap(), "--only", "maps/default/families"]);
-    let text = text(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    let differs = "DIFFERS maps/default/families: pod caller to node port on worker of both-local: \
-                   10.244.1.20 to 172.30.0.3:";
-    assert!(text.contains(differs), "{text}");
-    assert!(text.contains("source:     a pod, as the local traffic detector sees it"), "{text}");
-    assert!(text.contains("rules    the rules of worker: "), "{text}");
+    for variant in ["maps", "iptables-nft", "iptables-legacy"] {
+        let group = format!("{variant}/default/families");
+        let output = matrix(&["--proxier", agent.to_str().unwrap(), "--only", &group]);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        let row = "pod caller to node port on worker of both-local: 10.244.1.20 to 172.30.0.3:";
+        assert!(text.contains(&format!("DIFFERS {group}: {row}")), "{text}");
+        assert!(text.contains("source:     a pod, as the local traffic detector sees it"), "{text}");
+        assert!(text.contains("rules    the rules of worker: "), "{text}");
+    }
 }
 
 #[test]
@@ -72,5 +74,10 @@ fn an_agent_that_ends_fails_it() {
 fn an_unknown_selector_is_a_usage_error() {
     let output = matrix(&["--only", "maps/nonsense"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output).contains("--only nonsense: none of maps, chains, default"), "{}", text(&output));
+    assert!(
+        text(&output)
+            .contains("--only nonsense: none of maps, chains, iptables-nft, iptables-legacy, default"),
+        "{}",
+        text(&output)
+    );
 }

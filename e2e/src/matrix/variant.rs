@@ -95,7 +95,7 @@ const NFTABLES_GAPS: &[Gap] = &[
     UDP_BEFORE,
 ];
 
-/// Of kube-proxy's rules, not of how they are written (iptables spec 5.7, 5.8, 5.14).
+/// Of kube-proxy's rules, not of how they are written (iptables spec 5.2 to 5.7, 5.13).
 const IPTABLES_GAPS: &[Gap] = &[
     Gap {
         what: "a cluster IP refuses ports that no service has",
