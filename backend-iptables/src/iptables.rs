@@ -225,3 +225,48 @@ impl Backend for Iptables {
         cleanup::cleanup(&self.runner, &scratch, self.family)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proxier_core::cluster::{Cluster, TrafficOptions};
+    use proxier_core::ids::NodeName;
+    use proxier_testkit::scale;
+
+    use super::*;
+
+    /// As a tool would print it that puts the protocol first and leaves out what is the default.
+    fn in_other_words(rule: &Rule) -> Rule {
+        let text = match rule.0.split_once(" -p tcp ") {
+            Some((addresses, rest)) if addresses.starts_with("-d ") => format!("-p tcp {addresses} {rest}"),
+            _ => rule.0.to_string(),
+        };
+        Rule(text.replace("/32 ", " ").replace(" --reject-with icmp-port-unreachable", "").into())
+    }
+
+    /// Cases: report-C3-38
+    #[test]
+    fn what_another_version_of_the_tool_spells_otherwise_is_no_drift() {
+        let mut cluster = Cluster::new(NodeName::new(scale::NODE), TrafficOptions::default());
+        for number in 0..3 {
+            cluster.upsert_service(scale::service(number));
+        }
+        let snapshot = cluster.commit().snapshot(IpFamily::Ipv4).clone();
+        let backend = Iptables::new(IpFamily::Ipv4, Options::default());
+        let (changes, set_aside) = (ChangeSet::between(None, &snapshot), SetAside::new());
+        let input =
+            RenderInput { snapshot: &snapshot, changes: &changes, belief: None, set_aside: &set_aside };
+        let belief = backend.render(input).into_next();
+        let desired = belief.desired();
+        let mut saved = Saved::default();
+        for (id, want) in &desired.chains {
+            saved.chains.insert(id.clone(), want.rules().into_iter().map(in_other_words).collect());
+        }
+        assert!(!diff::drift(&belief, &saved).is_empty(), "the spelling differs");
+        respell(&mut saved, &desired);
+        assert!(diff::drift(&belief, &saved).is_empty(), "{:?}", diff::drift(&belief, &saved).items);
+        let chain = saved.chains.keys().find(|id| &*id.name == "KUBE-FORWARD").expect("there").clone();
+        saved.chains.get_mut(&chain).expect("there").push(Rule("-p tcp -j DROP".into()));
+        respell(&mut saved, &desired);
+        assert_eq!(diff::drift(&belief, &saved).items.len(), 1, "another rule stays another rule");
+    }
+}

@@ -267,7 +267,7 @@ fn tail(options: TrafficOptions, family: IpFamily) -> (Vec<String>, usize) {
 
 /// Where node ports answer, and whether the rule that guards loopback is there.
 ///
-/// Cases: iptables-12.18, iptables-12.19, iptables-12.20, iptables-12.21
+/// Cases: iptables-12.18, iptables-12.19, iptables-12.20, iptables-12.21, core-11.76
 #[test]
 fn node_port_addresses() {
     let ask = |localhost, list: &[&str], family| {
@@ -345,7 +345,7 @@ fn commented(tables: &Tables, name: &str) -> (usize, usize) {
     (of(&format!("ns/{name}:http ->")) + of(&format!("--comment \"ns/{name}:http\"")), endpoints.len())
 }
 
-/// Cases: iptables-12.27, iptables-12.28, iptables-12.29
+/// Cases: iptables-12.27, iptables-12.28, iptables-12.29, core-11.63
 #[test]
 fn large_clusters() {
     let mut story = Story::new(traffic(), Facts::default());
