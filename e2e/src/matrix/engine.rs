@@ -13,13 +13,13 @@ use proxier_core::ids::Protocol;
 use super::facts::views;
 use super::observe::{has_sockets, observe};
 use super::predict::{Expected, Prediction, World};
-use super::row::{Group, Row};
+use super::row::{Claim, Group, Place, Row};
 use super::rules::Listed;
 use super::setting::{SETTINGS, Setting};
 use super::shape::Shape;
 use super::stage::{Cast, Stage};
 use super::table::{Failure, Line};
-use super::variant::Variant;
+use super::variant::{LOOPBACK, Variant};
 
 /// Rows that run at once. Most of them wait for a refusal or for nothing to come back.
 const AT_ONCE: usize = 256;
@@ -71,6 +71,12 @@ pub fn run(
     for gap in jobs.iter().filter_map(|j| j.prediction.hops.iter().find_map(|h| h.gap)) {
         *outcome.gaps.entry(gap).or_default() += 1;
     }
+    let on_loopback =
+        |j: &&Job<'_>| j.row.place == Place::Loopback && j.prediction.gist() == Some(Claim::Served);
+    let rows = jobs.iter().filter(on_loopback).count();
+    if rows > 0 {
+        outcome.gaps.insert(LOOPBACK, rows);
+    }
     outcome.lines.extend(live(&cast)?);
     if outcome.lines.iter().any(|l| !l.failures.is_empty()) {
         outcome.logs = cast.logs();
@@ -83,7 +89,7 @@ pub fn run(
 pub struct Outcome {
     /// A line for each group and scenario.
     pub lines: Vec<Line>,
-    /// In how many rows each gap held; by what it is.
+    /// In how many rows each gap held, and node ports answered on loopback; by what it is.
     pub gaps: BTreeMap<&'static str, usize>,
     /// The agents' last log lines, when something differed.
     pub logs: String,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::setting::SETTINGS;
-use super::variant::Variant;
+use super::variant::{LOOPBACK, Variant};
 
 /// A row or scenario step that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,27 +94,30 @@ pub fn table(lines: &[Line]) -> String {
 /// In how many rows of a variant each gap held, by the gap's [`what`](super::variant::Gap::what).
 pub type Held = BTreeMap<(&'static str, &'static str), usize>;
 
-/// A gap that no row showed although its rows were run is not there any more, or never was.
+/// The group and setting in which node ports are called on loopback, and wanted there.
+const ON_LOOPBACK: (&str, &str) = ("node-ports", "node-cidr");
+
+/// A gap or an ability that no row showed although its rows were run is not there any more, or never was.
 #[must_use]
 pub fn unseen(variant: &Variant, held: &Held, lines: &[Line]) -> Vec<Line> {
-    let mut out = Vec::new();
-    for gap in variant.gaps.iter().filter(|g| g.instead.is_some()) {
-        let ran = lines
-            .iter()
-            .any(|l| l.variant == variant.name && l.group == gap.checked_by && l.setting == SETTINGS[0].name);
-        if ran && !held.contains_key(&(variant.name, gap.what)) {
-            let mut line = Line::new(variant.name, SETTINGS[0].name, gap.checked_by);
-            line.rows = 1;
-            let title = format!("some row shows the gap: {}", gap.what);
-            line.failures
-                .push(Failure { title, details: "seen in none: remove the gap's declaration".to_owned() });
-            out.push(line);
-        }
-    }
-    out
+    let gaps = variant.gaps.iter().filter(|g| g.instead.is_some());
+    let gaps = gaps.map(|g| (g.what, g.checked_by, SETTINGS[0].name));
+    let ability = variant.localhost_node_ports.then_some((LOOPBACK, ON_LOOPBACK.0, ON_LOOPBACK.1));
+    let missing = gaps.chain(ability).filter(|(what, group, setting)| {
+        let own = |l: &&Line| l.variant == variant.name && l.group == *group && l.setting == *setting;
+        lines.iter().any(|l| own(&l)) && !held.contains_key(&(variant.name, *what))
+    });
+    let line = |(what, group, setting)| {
+        let mut line = Line::new(variant.name, setting, group);
+        line.rows = 1;
+        let details = "seen in none: the declaration is wrong".to_owned();
+        line.failures.push(Failure { title: format!("some row shows: {what}"), details });
+        line
+    };
+    missing.map(line).collect()
 }
 
-/// What the backends are known not to do, each once.
+/// What the backends do that others do not, and what they are known not to do, each once.
 #[must_use]
 pub fn gaps(variants: &[&Variant], held: &Held) -> String {
     let mut text = String::new();
@@ -124,8 +127,13 @@ pub fn gaps(variants: &[&Variant], held: &Held) -> String {
         told.push(v.backend);
         new
     }) {
+        let rows = |what| held.get(&(variant.name, what)).map(|rows| format!(", held in {rows} rows"));
+        if variant.localhost_node_ports {
+            let (group, rows) = (ON_LOOPBACK.0, rows(LOOPBACK).unwrap_or_default());
+            let _ =
+                writeln!(text, "HAS {}: {LOOPBACK}\n  on IPv4 (checked by {group}{rows})", variant.backend);
+        }
         for gap in variant.gaps {
-            let rows = held.get(&(variant.name, gap.what)).map(|rows| format!(", held in {rows} rows"));
             let _ = writeln!(
                 text,
                 "GAP {}: {}\n  now: {} (checked by {}{})",
@@ -133,7 +141,7 @@ pub fn gaps(variants: &[&Variant], held: &Held) -> String {
                 gap.what,
                 gap.now,
                 gap.checked_by,
-                rows.unwrap_or_default()
+                rows(gap.what).unwrap_or_default()
             );
         }
     }
@@ -195,5 +203,7 @@ DIFFERS maps/default/ranges: pod a to VIP
         assert_eq!(found.len(), 1);
         assert!(found[0].failures[0].title.ends_with(second.what));
         assert!(unseen(variant, &held, &[]).is_empty(), "its rows were not run");
+        let lines = [Line::new(variant.name, "node-cidr", "node-ports")];
+        assert!(unseen(variant, &held, &lines)[0].failures[0].title.ends_with(LOOPBACK));
     }
 }

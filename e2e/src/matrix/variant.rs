@@ -69,6 +69,9 @@ impl Gap {
     }
 }
 
+/// What [`Variant::localhost_node_ports`] is called where gaps and abilities are told.
+pub const LOOPBACK: &str = "node ports on loopback addresses (localhostNodePorts)";
+
 const UDP_REMOVED: Gap = Gap::of_scenario(
     "UDP flows of an endpoint that went away are cleared from connection tracking",
     "a flow keeps its old endpoint for as long as it is used",
@@ -86,11 +89,7 @@ const REFUSAL: Gap = Gap::of_scenario(
 );
 
 const NFTABLES_GAPS: &[Gap] = &[
-    Gap::of_scenario(
-        "node ports on loopback addresses (localhostNodePorts)",
-        "left alone: a process of the host answers there, no service",
-        "node-ports",
-    ),
+    Gap::of_scenario(LOOPBACK, "left alone: a process of the host answers there, no service", "node-ports"),
     UDP_REMOVED,
     UDP_BEFORE,
 ];

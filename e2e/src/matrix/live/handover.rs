@@ -127,7 +127,9 @@ fn kube_proxys(saved: &str, family: &str) -> String {
         }
         match line {
             "*nat" => out.push_str(&format!("*nat\n:{service} - [0:0]\n:{endpoint} - [0:0]\n")),
-            "COMMIT" if nat => out.push_str(&format!("-A {service} -j {endpoint}\nCOMMIT\n")),
+            "COMMIT" if nat => {
+                out.push_str(&format!("[{SEEN}:{SEEN}] -A {service} -j {endpoint}\nCOMMIT\n"));
+            }
             _ if line.starts_with(':') => out.push_str(&format!("{line} [0:0]\n")),
             _ if line.starts_with("-A ") => out.push_str(&format!("[{SEEN}:{SEEN}] {line}\n")),
             _ => out.push_str(&format!("{line}\n")),
