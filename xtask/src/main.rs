@@ -14,6 +14,7 @@ mod process;
 mod steps;
 mod tally;
 mod tasks;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -29,12 +30,15 @@ fn main() -> ExitCode {
         Task::Golden => tasks::golden(),
         Task::Bench { args } => tasks::bench(&args),
         Task::Deny => tasks::deny(),
+        Task::Vm(arguments) => return vm::run(&arguments).unwrap_or_else(|error| failed(&error)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
 }
