@@ -16,8 +16,10 @@ use crate::{metadata, packages, process};
 const PREFIX: &str = "base-";
 
 /// Programs of this machine that are there too.
-const TOOLS: [&str; 22] = [
+const TOOLS: [&str; 24] = [
+    "cksum",
     "conntrack",
+    "install",
     "ip",
     "ip6tables",
     "ip6tables-legacy",
@@ -56,7 +58,7 @@ const KMOD: [&str; 4] = ["modprobe", "lsmod", "modinfo", "rmmod"];
 const PLUGINS: [&str; 1] = ["/usr/lib/x86_64-linux-gnu/xtables"];
 
 /// Files of this machine that tools read.
-const TABLES: [&str; 3] = ["/etc/protocols", "/etc/services", "/etc/iproute2"];
+const TABLES: [&str; 4] = ["/etc/protocols", "/etc/services", "/etc/iproute2", "/lib/terminfo/d/dumb"];
 
 /// Texts that differ from this machine's.
 const TEXTS: [(&str, &str); 5] = [

@@ -34,8 +34,9 @@ use crate::tasks;
 pub(crate) use self::machine::EMULATOR;
 pub(crate) use self::suite::step;
 
-/// Lines of the kernel's log that are shown when something failed.
-const SHOWN: usize = 300;
+/// Lines of the kernel's log that are shown at most: when the machine failed, and when only the program did.
+const SHOWN: usize = 400;
+const SHOWN_WELL: usize = 60;
 
 /// What the kernel says when it starts the first process.
 const UP: &str = "Run /init as init process";
@@ -129,7 +130,7 @@ fn report(outcome: &Outcome, log: bool) {
         let came_up = matches!(outcome.verdict, Verdict::Exit(_) | Verdict::Timeout(_));
         let skipped = match (log, came_up) {
             (true, _) => 0,
-            (false, true) => up.max(outcome.console.len().saturating_sub(SHOWN)),
+            (false, true) => up.max(outcome.console.len().saturating_sub(SHOWN_WELL)),
             (false, false) => outcome.console.len().saturating_sub(SHOWN),
         };
         eprintln!("-- kernel log of the machine; {skipped} lines before it (--log shows all) --");
