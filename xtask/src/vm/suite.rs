@@ -30,8 +30,7 @@ pub(crate) enum Extent {
 /// A test that is not run there.
 #[derive(Clone, Copy, Debug)]
 struct Exception {
-    package: &'static str,
-    /// Its path within the test program, or how those of several begin.
+    /// Its path within its test program, or how those of several begin.
     test: &'static str,
     reason: &'static str,
     /// Also with [`Extent::Full`].
@@ -44,14 +43,14 @@ const LAB_ITSELF: &str = "the lab is run by itself there, with its own words and
 const fn of_the_lab(test: &'static str) -> Exception {
     const REASON: &str =
         "tests the lab and no kernel, by a script that emulation makes slower than the lab is patient";
-    Exception { package: "e2e", test, reason: REASON, always: false }
+    Exception { test, reason: REASON, always: false }
 }
 
 /// Every test that is not run there, with the reason that is printed.
 const EXCEPTIONS: &[Exception] = &[
-    Exception { package: "xtask", test: "vm::tests::", reason: "boots a machine itself", always: true },
-    Exception { package: "e2e", test: "the_agent_passes_every_experiment", reason: LAB_ITSELF, always: true },
-    Exception { package: "e2e", test: "the_agent_passes_the_matrix", reason: LAB_ITSELF, always: true },
+    Exception { test: "vm::tests::", reason: "boots a machine itself", always: true },
+    Exception { test: "the_agent_passes_every_experiment", reason: LAB_ITSELF, always: true },
+    Exception { test: "the_agent_passes_the_matrix", reason: LAB_ITSELF, always: true },
     of_the_lab("a_kill_leaves_nothing"),
     of_the_lab("a_plain_user_can_run_it"),
     of_the_lab("an_agent_that_"),
@@ -59,13 +58,11 @@ const EXCEPTIONS: &[Exception] = &[
     of_the_lab("right_rules_pass_and_nothing_is_left"),
     of_the_lab("wrong_rules_are_differences"),
     Exception {
-        package: "agent",
         test: "a_large_folder_is_cheap",
         reason: "measures processor time, which emulation multiplies",
         always: true,
     },
     Exception {
-        package: "backend-nftables",
         test: "wire::tests::kernel::changes_while_reading_are_never_seen_by_half",
         reason: "fails there: while a transaction is prepared, which takes long there, the kernel may list an element twice, \
                  and the backend does not notice",
@@ -126,6 +123,9 @@ pub(crate) fn step() -> anyhow::Result<Tally> {
 pub(crate) fn run(extent: Extent, limit: Duration) -> anyhow::Result<Tally> {
     let image = image::prepare()?;
     let mut programs = programs()?;
+    if let Some(stale) = stale(EXCEPTIONS, &programs) {
+        bail!("the table of exceptions names {}, which is no test any more", stale.test);
+    }
     // Built with the tests that start them.
     let lab = tasks::program("proxier-lab", "debug")?;
     for line in without_exceptions(&mut programs, extent) {
@@ -245,7 +245,7 @@ fn without_exceptions(programs: &mut Vec<Program>, extent: Extent) -> Vec<String
     for program in &mut *programs {
         let exception = |test: &str| {
             let mut all = EXCEPTIONS.iter().filter(|e| e.always || extent == Extent::Selection);
-            all.find(|e| e.package == program.package && test.starts_with(e.test))
+            all.find(|e| test.starts_with(e.test))
         };
         let (skipped, tests): (Vec<String>, Vec<String>) =
             std::mem::take(&mut program.tests).into_iter().partition(|t| exception(t).is_some());
@@ -254,6 +254,12 @@ fn without_exceptions(programs: &mut Vec<Program>, extent: Extent) -> Vec<String
     }
     programs.retain(|program| !program.tests.is_empty());
     lines
+}
+
+/// An exception that fits no test.
+fn stale<'a>(exceptions: &'a [Exception], programs: &[Program]) -> Option<&'a Exception> {
+    let fits = |e: &Exception| programs.iter().flat_map(|p| &p.tests).any(|test| test.starts_with(e.test));
+    exceptions.iter().find(|exception| !fits(exception))
 }
 
 fn skipped_lines<'a>(
@@ -342,6 +348,14 @@ mod tests {
         assert_eq!(lines, [format!("xtask {own}: boots a machine itself")]);
         assert_eq!(programs.len(), 1);
         assert_eq!(programs[0].tests, ["a", "b"]);
+    }
+
+    #[test]
+    fn an_exception_for_no_test_is_found() {
+        let exceptions = ["m::", "gone"].map(of_the_lab);
+        let programs = [program("agent", &["m::a"])];
+        assert_eq!(stale(&exceptions, &programs).map(|e| e.test), Some("gone"));
+        assert!(stale(&exceptions[..1], &programs).is_none());
     }
 
     #[test]
