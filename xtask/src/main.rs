@@ -15,6 +15,7 @@ mod process;
 mod steps;
 mod tally;
 mod tasks;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -32,12 +33,15 @@ fn main() -> ExitCode {
         Task::Cases { check: false } => cases::write(),
         Task::Cases { check: true } => cases::check().map(drop),
         Task::Deny => tasks::deny(),
+        Task::Vm(arguments) => return vm::run(&arguments).unwrap_or_else(|error| failed(&error)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("xtask: {error:#}");
+    ExitCode::FAILURE
 }

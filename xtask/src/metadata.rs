@@ -1,5 +1,7 @@
 //! What the workspace consists of, from Cargo's own description.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use cargo_metadata::{Metadata, MetadataCommand, TargetKind};
 
@@ -8,6 +10,13 @@ use crate::process;
 /// The workspace without its dependencies.
 pub(crate) fn load() -> anyhow::Result<Metadata> {
     MetadataCommand::new().current_dir(process::root()).no_deps().exec().context("cargo metadata")
+}
+
+/// The folders of the workspace's packages.
+pub(crate) fn folders() -> anyhow::Result<Vec<PathBuf>> {
+    let metadata = load()?;
+    let packages = metadata.workspace_packages();
+    Ok(packages.iter().filter_map(|package| Some(package.manifest_path.parent()?.into())).collect())
 }
 
 /// Package and name of every benchmark of the workspace.

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::process;
+use crate::vm::EMULATOR;
 
-/// A tool and the Debian package that has it.
+/// A tool and the Debian package that has it. A file that is no program is named by its whole path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
@@ -25,9 +26,26 @@ pub(crate) const LAB: &[Tool] = &[
 ];
 
 /// What the tests start beyond [`LAB`].
-pub(crate) const TESTS: &[Tool] = &[
-    Tool { name: "git", package: "git" },
+pub(crate) const TESTS: &[Tool] =
+    &[Tool { name: "git", package: "git" }, Tool { name: "setpriv", package: "util-linux" }];
+
+/// What the emulated machine is made of, and what its tools are copied from.
+pub(crate) const MACHINE: &[Tool] = &[
+    Tool { name: EMULATOR, package: "qemu-system-x86" },
+    Tool { name: "busybox", package: "busybox-static" },
+    Tool { name: "kmod", package: "kmod" },
+    Tool { name: "depmod", package: "kmod" },
+    Tool { name: "dpkg-deb", package: "dpkg" },
+    Tool { name: "dash", package: "dash" },
+    Tool { name: "ip", package: "iproute2" },
+    Tool { name: "nft", package: "nftables" },
+    Tool { name: "iptables-legacy", package: "iptables" },
+    Tool { name: "ipset", package: "ipset" },
+    Tool { name: "ipvsadm", package: "ipvsadm" },
+    Tool { name: "conntrack", package: "conntrack" },
+    Tool { name: "unshare", package: "util-linux" },
     Tool { name: "setpriv", package: "util-linux" },
+    Tool { name: "/etc/protocols", package: "netbase" },
 ];
 
 /// Folders that hold system tools but are not in a plain user's search path on Debian.
@@ -113,7 +131,9 @@ fn install(absent: &[Tool]) -> anyhow::Result<()> {
 }
 
 fn apt_get(arguments: &[&str]) -> anyhow::Result<()> {
-    process::run(process::command("apt-get", arguments).env("DEBIAN_FRONTEND", "noninteractive"))
+    // Another package manager may be at work; its end is worth waiting for.
+    let mut command = process::command("apt-get", &["-o", "DPkg::Lock::Timeout=300"]);
+    process::run(command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
 }
 
 /// Whether `folder` holds a list of packages, as `apt-get update` leaves them.

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, bail};
 
@@ -24,6 +25,12 @@ pub(crate) fn command<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[
         command.env("PATH", path);
     }
     command
+}
+
+/// A name for a file or folder that no other thread or process takes at the same time; it begins with this process's number.
+pub(crate) fn unique() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// The cargo that started this program.

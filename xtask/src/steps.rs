@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 
 use crate::tally::Tally;
-use crate::{cases, metadata, packages, process, tasks};
+use crate::{cases, metadata, packages, process, tasks, vm};
 
 /// One check of a list.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,10 @@ pub(crate) struct Step {
 
 /// Parts of the test material that only some of the workspace asks for.
 const FEATURES: [&str; 2] = ["--features", "proxier-testkit/testapi"];
+
+/// Cargo's arguments for all test programs, those with kernel tests among them.
+pub(crate) const KERNEL_TESTS: [&str; 6] =
+    ["test", "--workspace", FEATURES[0], FEATURES[1], "--tests", "--no-fail-fast"];
 
 const FMT: Step = Step { name: "fmt", run: || cargo(&["fmt", "--all", "--check"]) };
 const CLIPPY: Step = Step { name: "clippy", run: clippy };
@@ -34,16 +38,14 @@ pub(crate) const TEST: &[Step] = &[
     CLIPPY,
     DOC,
     CASES,
-    Step {
-        name: "tests",
-        run: || counted(&["test", "--workspace", FEATURES[0], FEATURES[1], "--tests", "--no-fail-fast"]),
-    },
+    Step { name: "tests", run: || counted(&KERNEL_TESTS) },
     Step {
         name: "doctests",
         run: || counted(&["test", "--workspace", FEATURES[0], FEATURES[1], "--doc", "--no-fail-fast"]),
     },
     Step { name: "kernel", run: kernel },
     Step { name: "lab", run: lab },
+    Step { name: "vm", run: vm::step },
     Step { name: "deny", run: tasks::deny_if_there },
 ];
 
@@ -156,11 +158,11 @@ fn something(tally: Tally) -> anyhow::Result<Tally> {
 /// Runs every test that plain `cargo test` ignores, in namespaces of their own; fewer than the sources hold is a failure.
 fn kernel() -> anyhow::Result<Tally> {
     tasks::build_lab(false)?;
-    let tests = ["test", "--workspace", FEATURES[0], FEATURES[1], "--tests", "--no-fail-fast"];
-    // Built first and outside: there is no network inside.
-    cargo(&[&tests[..], &["--no-run"]].concat())?;
+    // Built, and downloaded, first and outside: there is no network inside.
+    vm::prepare()?;
+    cargo(&[&KERNEL_TESTS[..], &["--no-run"]].concat())?;
     let mut inside =
-        process::isolated(process::cargo_program(), &[&tests[..], &["--", "--ignored"]].concat())?;
+        process::isolated(process::cargo_program(), &[&KERNEL_TESTS[..], &["--", "--ignored"]].concat())?;
     let tally = something(process::run_counted(&mut inside, Tally::of_test_program)?)?;
     if tally.failed > 0 && !packages::is_root() {
         println!("a user namespace does not give every privilege that these tests need: run as root");

@@ -29,7 +29,7 @@ pub(crate) fn build_lab(release: bool) -> anyhow::Result<PathBuf> {
 }
 
 /// Where cargo put a program that it built.
-fn program(name: &str, profile: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn program(name: &str, profile: &str) -> anyhow::Result<PathBuf> {
     Ok(metadata::load()?.target_directory.join(profile).join(name).into())
 }
 
