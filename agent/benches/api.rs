@@ -103,7 +103,7 @@ fn storm(stage: &Stage, size: Size, arguments: &Arguments) -> Storm {
     while begun.elapsed() < Duration::from_secs(arguments.storm_seconds.into()) {
         let slices = (0..bursts).map(|_| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            scale::slice_json((seed >> 8) % (size.services - 1) + 1, size.endpoints, seed >> 20)
+            scale::slice_json((seed >> 8) % (size.services - 1).max(1) + 1, size.endpoints, seed >> 20)
         });
         stage.server.put_all(slices).expect("put");
         updates += bursts;
@@ -183,14 +183,14 @@ fn run(size: Size, arguments: &Arguments) -> (Outcome, Option<Storm>) {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures")]
-fn print_storm(storm: &Storm) {
+fn print_storm(storm: &Storm, rate: u32) {
     let Storm { size, updates, wall, syncs, cpu, behind, memory } = storm;
     println!("### A storm of updates, {size}\n");
     let mut table = Table::new(&["what", "seen", "bar"]);
     let seconds = wall.as_secs_f64();
     table.row([
         "updates, each one endpoint replaced",
-        &format!("{updates} in {seconds:.1} s ({:.0}/s)", *updates as f64 / seconds),
+        &format!("{updates} in {seconds:.1} s ({:.0}/s, {rate} asked for)", *updates as f64 / seconds),
         "-",
     ]);
     table.row(["lost, by `proxier verify` afterwards", "0", "0: met"]);
@@ -240,5 +240,5 @@ fn main() {
     let (outcomes, storms): (Vec<_>, Vec<_>) = measured.into_iter().unzip();
     println!("\n## The agent on an API server: `proxier run`, TLS, HTTP/2, nftables, layout maps\n");
     println!("{}", report::tables(Program::Api, &outcomes));
-    storms.iter().flatten().for_each(print_storm);
+    storms.iter().flatten().for_each(|storm| print_storm(storm, arguments.storm_rate));
 }

@@ -37,9 +37,9 @@ pub(crate) enum Task {
     Lint,
     /// Write the golden files anew; review them as a diff
     Golden,
-    /// Run the benchmarks in a network namespace of their own
+    /// Run the benchmarks in a network namespace of their own and print their tables as Markdown
     Bench {
-        /// Arguments of the benchmarks
+        /// Arguments of the benchmarks, for example `quick` or `10000x5 only=api`; see docs/bench.md
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<OsString>,
     },
