@@ -45,7 +45,6 @@ pub(crate) const TEST: &[Step] = &[
     },
     Step { name: "kernel", run: kernel },
     Step { name: "lab", run: lab },
-    Step { name: "vm", run: vm::step },
     Step { name: "deny", run: tasks::deny_if_there },
 ];
 

@@ -13,7 +13,7 @@ use super::numbers::{GEN_ID, chain, elem_list, msg, rule, set, set_flags, table}
 use super::parse::{Attrs, RawChain, RawRule, RawSet};
 use super::raise::{Content, Raiser};
 use super::{WireError, nfproto};
-use crate::objects::{Observed, ObservedElement, Set, Table};
+use crate::objects::{Key, Observed, ObservedElement, Set, Table};
 
 /// How often a reading is begun anew because the ruleset changed meanwhile.
 const ATTEMPTS: u32 = 8;
@@ -31,7 +31,7 @@ pub fn observe(socket: &mut NetfilterSocket, table: &Table) -> Result<Observed, 
     for _ in 0..ATTEMPTS {
         let before = generation(socket)?;
         match Reader::new(socket, table).read() {
-            Ok(observed) if generation(socket)? == before => return Ok(observed),
+            Ok(observed) if generation(socket)? == before && !repeats(&observed) => return Ok(observed),
             Ok(_) => {}
             // Something was deleted after it was listed.
             Err(error) if error.is_not_found() => {}
@@ -40,6 +40,22 @@ pub fn observe(socket: &mut NetfilterSocket, table: &Table) -> Result<Observed, 
         }
     }
     Err(WireError::Changing { attempts: ATTEMPTS })
+}
+
+/// An element is there twice. While a transaction is being prepared, which makes no generation yet, its new elements take places in the
+/// kernel's table, and a dump that goes on behind them meets some a second time.
+fn repeats(observed: &Observed) -> bool {
+    observed.sets.values().any(|(_, elements)| {
+        let mut keys: Vec<&Key> = elements
+            .iter()
+            .filter_map(|e| match e {
+                ObservedElement::Known(element) => Some(&element.key),
+                ObservedElement::Foreign(_) => None,
+            })
+            .collect();
+        keys.sort_unstable();
+        keys.windows(2).any(|pair| pair[0] == pair[1])
+    })
 }
 
 /// Number of the ruleset's generation; each transaction of the network namespace makes a new one.

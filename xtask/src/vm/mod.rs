@@ -32,7 +32,6 @@ use crate::cli::{VmArguments, VmTask};
 use crate::tasks;
 
 pub(crate) use self::machine::EMULATOR;
-pub(crate) use self::suite::step;
 
 /// Lines of the kernel's log that are shown at most: when the machine failed, and when only the program did.
 const SHOWN: usize = 400;
