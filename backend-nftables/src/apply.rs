@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::text;
 use crate::wire::{self, Encoded};
 
-/// Chains that were still busy are tried again after this long (nftables spec 6.3).
+/// Emptied chains are deleted, and those that were busy tried again, after this long (nftables spec 6.3).
 const LATER: Duration = Duration::from_secs(1);
 
 /// Carries a plan out.
@@ -51,6 +51,7 @@ pub fn apply(
     if !later.is_empty() {
         delete_later(socket, &plan.table, &later, &mut belief, &mut report)?;
     }
+    report.follow_up = (!belief.doomed.is_empty()).then_some(LATER);
     Ok((belief, report))
 }
 
@@ -67,7 +68,6 @@ fn delete_later(
         Ok(answer) => answer,
         Err(error) => {
             tracing::debug!(error = %error, "emptied chains stay for now");
-            report.follow_up = Some(LATER);
             return Ok(());
         }
     };
@@ -75,7 +75,11 @@ fn delete_later(
         report.operations += later.len();
         report.messages += encoded.batch.len();
         report.bytes += encoded.batch.byte_len();
-        belief.doomed.clear();
+        for op in later {
+            if let Op::DeleteChain(name) = op {
+                belief.doomed.remove(name);
+            }
+        }
         return Ok(());
     }
     for refused in answer.refused.iter().filter(|r| errno_name(r.errno) == "ENOENT") {
@@ -83,7 +87,6 @@ fn delete_later(
             belief.doomed.remove(name);
         }
     }
-    report.follow_up = (!belief.doomed.is_empty()).then_some(LATER);
     Ok(())
 }
 

@@ -25,8 +25,8 @@ pub struct Belief {
     pub(crate) shared: OrdMap<Shared, u32>,
     pub(crate) counts: Counts,
     pub(crate) sizes: Arc<Sizes>,
-    /// Chains that were emptied and are to be deleted: kernels before 6.2 keep a chain busy for a while after the map
-    /// element that named it is gone (nftables spec 6.3).
+    /// Chains that were emptied and are to be deleted by a later plan: kernels before 6.2 keep a chain busy for a while after the map
+    /// element that named it is gone (nftables spec 6.3), and a packet on its way there sees the rules it had only until the next commit.
     pub(crate) doomed: BTreeSet<Name>,
 }
 

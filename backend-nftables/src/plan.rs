@@ -19,7 +19,7 @@ pub struct Plan {
     pub(crate) ops: Vec<Op>,
     /// For whom each operation is; as long as `ops`.
     pub(crate) owners: Vec<Option<Arc<ServicePort>>>,
-    /// Chains to delete afterwards, in a transaction of its own that may fail.
+    /// Chains to delete afterwards, in a transaction of its own that may fail: emptied by an earlier plan, not by this one.
     pub(crate) later: Vec<Name>,
     /// Where one transaction ends and the next begins, ascending; none for a single one.
     pub(crate) cuts: Vec<usize>,

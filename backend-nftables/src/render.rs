@@ -48,7 +48,8 @@ fn partial(
     }
     let Builder { steps, next, .. } = builder;
     let (ops, owners) = steps.in_order();
-    let later = next.doomed.iter().cloned().collect();
+    // Those that were emptied by an earlier plan: packets that were on their way there then have arrived.
+    let later = belief.doomed.intersection(&next.doomed).cloned().collect();
     let first = Arc::clone(&input.snapshot.context().first_services);
     Some(Plan { table: table.clone(), full: false, ops, owners, later, cuts: Vec::new(), first, next })
 }

@@ -42,7 +42,8 @@ fn differences(options: &Options, plan: &Plan, observed: &Observed) -> Option<Pl
     sets(&expected, observed, &mut steps)?;
     chains(&expected, observed, &mut steps, &mut next)?;
     let (ops, owners) = steps.in_order();
-    let later = next.doomed.iter().cloned().collect();
+    let is_empty = |name: &&Name| observed.chains.get(*name).is_some_and(|(_, rules)| rules.is_empty());
+    let later = next.doomed.iter().filter(is_empty).cloned().collect();
     let first = Arc::clone(&plan.first);
     Some(Plan { table: plan.table.clone(), full: false, ops, owners, later, cuts: Vec::new(), first, next })
 }
