@@ -242,7 +242,7 @@ fn what_is_missing_is_named() {
     for command in ["run", "render", "verify", "check-config", "cleanup", "probe"] {
         assert_eq!(
             failure(&bare(&[PROGRAM, command, "--backend", "nftabels"])),
-            ["flag --backend: mode: \"nftabels\" is not one of nftables; did you mean nftables?"],
+            ["flag --backend: mode: \"nftabels\" is not one of nftables, iptables; did you mean nftables?"],
             "{command}"
         );
         assert_eq!(
@@ -298,6 +298,7 @@ fn check_config_prints_every_setting_with_its_source() {
         r#"detectLocal.interfaceNamePrefix: ""  # from default"#.to_owned(),
         r#"nodePortAddresses: ["primary"]  # from default"#.to_owned(),
         r#"serviceCIDRs: []  # from default"#.to_owned(),
+        r#"firstServices: ["default/kubernetes","kube-system/kube-dns"]  # from default"#.to_owned(),
         r#"node.ips: []  # from default"#.to_owned(),
         r#"node.podCIDRs: []  # from default"#.to_owned(),
         r#"node.zone: ""  # from default"#.to_owned(),
@@ -312,6 +313,11 @@ fn check_config_prints_every_setting_with_its_source() {
         r#"nftables.masqueradeBit: 14  # from default"#.to_owned(),
         r#"nftables.ctInvalid: "auto"  # from default"#.to_owned(),
         r#"nftables.masqueradeAll: false  # from default"#.to_owned(),
+        r#"iptables.masqueradeBit: 14  # from default"#.to_owned(),
+        r#"iptables.masqueradeAll: false  # from default"#.to_owned(),
+        r#"iptables.localhostNodePorts: true  # from default"#.to_owned(),
+        r#"iptables.variant: "auto"  # from default"#.to_owned(),
+        r#"iptables.ctInvalid: "auto"  # from default"#.to_owned(),
     ];
     assert_eq!(output.stdout_text().lines().collect::<Vec<_>>(), expected);
 }
@@ -332,7 +338,7 @@ syncPeriod: 3h
     )]);
     let file = config.file("c.yaml");
     let expected = [
-        format!("{file}: mode: \"nftabels\" is not one of nftables; did you mean nftables?"),
+        format!("{file}: mode: \"nftabels\" is not one of nftables, iptables; did you mean nftables?"),
         format!("{file}: syncperiod: unknown key; did you mean syncPeriod?"),
         format!("{file}: masqueradeAll: unknown key; did you mean nftables.masqueradeAll?"),
         format!("{file}: clusterCIDR: \"10.0.0.0/33\" has prefix length"),

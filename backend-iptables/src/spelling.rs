@@ -95,7 +95,11 @@ fn part_text(part: &[String]) -> Option<String> {
             option.get(1).map(String::as_str),
             Some("255.255.255.255" | "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
         );
-        name != DEFAULT && !(name == "--mask" && all)
+        let port = matches!(
+            option.get(1).map(String::as_str),
+            Some("icmp-port-unreachable" | "icmp6-port-unreachable")
+        );
+        name != DEFAULT && !(name == "--mask" && all) && !(name == "--reject-with" && port)
     });
     // The name of the match or target stays first.
     if let Some(options) = out.get_mut(1..) {
@@ -135,6 +139,7 @@ mod tests {
                 "-m statistic --mode random --probability 0.33333333349 -j X",
                 "-m statistic --mode random --probability 0.3333333333 -j X",
             ),
+            ("-p tcp -j REJECT --reject-with icmp-port-unreachable", "-p tcp -j REJECT"),
             ("! -s 10.0.0.0/8 -d 127.0.0.0/8 -j DROP", "-d 127.0.0.0/8 ! -s 10.0.0.0/8 -j DROP"),
         ] {
             assert_eq!(canonical(a), canonical(b));
@@ -155,6 +160,8 @@ mod tests {
             "-d 10.96.0.1/32 -p tcp -m tcp ! --dport 1 -j X",
             "-m statistic --mode random --probability 0.5 -j X",
             "-m statistic --mode random --probability 0.25 -j X",
+            "-j REJECT",
+            "-j REJECT --reject-with icmp-host-unreachable",
             "-m comment --comment \"a -j X\"",
             "-m comment --comment a -j X",
         ];
