@@ -28,7 +28,8 @@ pub fn apply(
     told: ProgressSink<'_>,
 ) -> Result<(Belief, ApplyReport), Error> {
     let mut report = ApplyReport { operations: plan.ops.len(), ..ApplyReport::default() };
-    let progress = if plan.cuts.is_empty() { Vec::new() } else { cold::progress(&plan) };
+    let is_cold = !plan.cuts.is_empty() && plan.undo.is_empty();
+    let progress = if is_cold { cold::progress(&plan) } else { Vec::new() };
     let mut before = 0;
     for (at, ops) in plan.transactions().enumerate() {
         if !ops.is_empty() {
@@ -37,6 +38,9 @@ pub fn apply(
             report.messages += encoded.batch.len();
             let answer = socket.send_batch(&encoded.batch)?;
             if !answer.is_committed() {
+                if before > 0 {
+                    take_back(socket, &plan);
+                }
                 return Err(refusal(&plan, before, &encoded, &answer.refused));
             }
         }
@@ -53,6 +57,21 @@ pub fn apply(
     }
     report.follow_up = (!belief.doomed.is_empty()).then_some(LATER);
     Ok((belief, report))
+}
+
+/// Takes back the chains of the first transaction. Nothing leads there, so what cannot be taken back is only unexpected.
+fn take_back(socket: &mut NetfilterSocket, plan: &Plan) {
+    if plan.undo.is_empty() {
+        return;
+    }
+    let answer = wire::encode(&plan.table, &plan.undo)
+        .map_err(Error::from)
+        .and_then(|encoded| Ok(socket.send_batch(&encoded.batch)?));
+    match answer {
+        Ok(answer) if answer.is_committed() => {}
+        Ok(answer) => tracing::debug!(refused = answer.refused.len(), "new chains stay for now"),
+        Err(error) => tracing::debug!(error = %error, "new chains stay for now"),
+    }
 }
 
 /// Deletes emptied chains. What is busy stays on the list, what is gone already leaves it.

@@ -355,8 +355,13 @@ impl<'a> OwnChains<'a> {
                 rule([known, goto(&self.endpoint_name("endpoint-", *e))])
             }));
         }
-        let chains = endpoints.iter().map(|e| self.endpoint_name("endpoint-", *e)).collect();
+        let chains: Vec<Name> = endpoints.iter().map(|e| self.endpoint_name("endpoint-", *e)).collect();
+        let first = chains.first().map(goto);
         rules.push(rule([Stmt::GotoRandom(chains)]));
+        // The map is this rule's own: from a commit that replaces the rule, it is empty for packets that still see the rule.
+        rules.extend(
+            first.map(|stmt| Rule { stmts: vec![stmt], comment: Some("the endpoints just changed".into()) }),
+        );
         rules
     }
 

@@ -23,6 +23,8 @@ pub struct Plan {
     pub(crate) later: Vec<Name>,
     /// Where one transaction ends and the next begins, ascending; none for a single one.
     pub(crate) cuts: Vec<usize>,
+    /// What takes back the first of two transactions when the second is refused.
+    pub(crate) undo: Vec<Op>,
     /// Services that the node needs first.
     pub(crate) first: Arc<[ServiceName]>,
     /// What the kernel holds once `ops` are in.

@@ -46,12 +46,14 @@ fn partial(
     if !builder.next.sizes.hold(&builder.next.counts) {
         return None;
     }
-    let Builder { steps, next, .. } = builder;
+    let Builder { steps, undo, next, .. } = builder;
+    let ahead = steps.ahead.len();
     let (ops, owners) = steps.in_order();
+    let cuts = if ahead > 0 { vec![ahead] } else { Vec::new() };
     // Those that were emptied by an earlier plan: packets that were on their way there then have arrived.
     let later = belief.doomed.intersection(&next.doomed).cloned().collect();
     let first = Arc::clone(&input.snapshot.context().first_services);
-    Some(Plan { table: table.clone(), full: false, ops, owners, later, cuts: Vec::new(), first, next })
+    Some(Plan { table: table.clone(), full: false, ops, owners, later, cuts, undo, first, next })
 }
 
 /// Replaces the whole table in one transaction.
@@ -70,13 +72,25 @@ fn full(table: &Table, options: &Options, input: RenderInput<'_, Belief>, env: E
     ops.extend(rest);
     owners.extend(rest_owners);
     let first = Arc::clone(&input.snapshot.context().first_services);
-    Plan { table: table.clone(), full: true, ops, owners, later: Vec::new(), cuts: Vec::new(), first, next }
+    Plan {
+        table: table.clone(),
+        full: true,
+        ops,
+        owners,
+        later: Vec::new(),
+        cuts: Vec::new(),
+        undo: Vec::new(),
+        first,
+        next,
+    }
 }
 
 /// The operations of a transaction, by the phase they belong to: what is named must exist before it is named, and must not be named
 /// any more when it goes.
 #[derive(Default)]
 pub(crate) struct Steps {
+    /// Chains that are new, with their rules, for a transaction of their own before the others.
+    pub(crate) ahead: Vec<(Op, Owner)>,
     pub(crate) chains: Vec<(Op, Owner)>,
     pub(crate) flushes: Vec<(Op, Owner)>,
     pub(crate) replaced_sets: Vec<(Op, Owner)>,
@@ -90,6 +104,7 @@ pub(crate) struct Steps {
 impl Steps {
     pub(crate) fn in_order(self) -> (Vec<Op>, Vec<Owner>) {
         let phases = [
+            self.ahead,
             self.chains,
             self.flushes,
             self.replaced_sets,
@@ -106,6 +121,8 @@ impl Steps {
 struct Builder<'a> {
     options: &'a Options,
     steps: Steps,
+    /// What takes the new chains back.
+    undo: Vec<Op>,
     next: Belief,
     /// How much more or less each shared thing is needed, and by whom first.
     shared: BTreeMap<Shared, (i64, Owner)>,
@@ -113,7 +130,7 @@ struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(options: &'a Options, next: Belief) -> Self {
-        Self { options, steps: Steps::default(), next, shared: BTreeMap::new() }
+        Self { options, steps: Steps::default(), undo: Vec::new(), next, shared: BTreeMap::new() }
     }
 
     /// Puts a service port in the place of what was programmed under its name.
@@ -269,11 +286,16 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// A packet that began its way before a commit sees the rules of that time, but elements as they are: it may be sent to a chain that had no
+    /// rules yet. So there is a commit between the chain and the first element that names it.
     fn gain_chain(&mut self, chain: CountChain) {
         let name = chain.name();
-        self.add_chain(&name, &None);
+        let was_there = self.next.doomed.remove(&name);
+        let back = if was_there { Op::FlushChain } else { Op::DeleteChain };
+        self.undo.push(back(Arc::clone(&name)));
+        self.steps.ahead.push((Op::AddChain(layout::regular(&name)), None));
         for rule in chain.rules(&self.next.env) {
-            self.steps.rules.push((Op::AddRule(Arc::clone(&name), rule), None));
+            self.steps.ahead.push((Op::AddRule(Arc::clone(&name), rule), None));
         }
     }
 

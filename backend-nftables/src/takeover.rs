@@ -45,7 +45,17 @@ fn differences(options: &Options, plan: &Plan, observed: &Observed) -> Option<Pl
     let is_empty = |name: &&Name| observed.chains.get(*name).is_some_and(|(_, rules)| rules.is_empty());
     let later = next.doomed.iter().filter(is_empty).cloned().collect();
     let first = Arc::clone(&plan.first);
-    Some(Plan { table: plan.table.clone(), full: false, ops, owners, later, cuts: Vec::new(), first, next })
+    Some(Plan {
+        table: plan.table.clone(),
+        full: false,
+        ops,
+        owners,
+        later,
+        cuts: Vec::new(),
+        undo: Vec::new(),
+        first,
+        next,
+    })
 }
 
 /// Endpoints by frontend, in the order of their indices.
