@@ -30,11 +30,11 @@ fn edge_8_a_chain_that_is_busy_is_deleted_later_and_used_again_meanwhile() {
     for layout in BOTH {
         netns_test();
         let mut b = Bench::new(layout);
-        b.put(0, 2, |_| {});
-        b.put(1, 3, |_| {});
+        b.put(0, 9, |_| {});
+        b.put(1, 10, |_| {});
         b.sync();
         let name = match layout {
-            Layout::Maps => "cluster-2".to_owned(),
+            Layout::Maps => "cluster-9".to_owned(),
             Layout::Chains => format!("service-{}", names::object_name(&names::base_of(&scale_name(0)))),
         };
         nft_script(&format!("add chain ip kube-proxy holder\nadd rule ip kube-proxy holder goto {name}"));
@@ -44,11 +44,13 @@ fn edge_8_a_chain_that_is_busy_is_deleted_later_and_used_again_meanwhile() {
         };
         let report = gone(&mut b);
         assert_eq!((report.kind, report.attempts), (SyncKind::Partial, 1));
-        assert_eq!(report.follow_up, Some(Duration::from_secs(1)));
+        assert_eq!(report.follow_up, Some(Duration::from_secs(1)), "deleted by the next sync");
+        let report = b.sync();
+        assert_eq!((report.attempts, report.follow_up), (1, Some(Duration::from_secs(1))), "busy");
         let doomed: Vec<_> = b.driver.belief().unwrap().doomed().map(ToString::to_string).collect();
         assert!(doomed.contains(&name), "{doomed:?}");
 
-        b.put(0, 2, |_| {});
+        b.put(0, 9, |_| {});
         assert_eq!(b.sync().attempts, 1, "it comes back before the chain was deleted");
         assert!(b.driver.belief().unwrap().doomed().all(|n| **n != *name));
         assert!(chains_of(&name)[0].contains("numgen"), "and has its rules");
@@ -89,6 +91,7 @@ fn row_37_services_and_endpoints_go_together_and_come_back() {
             }
             assert_eq!(b.sync().attempts, 1, "{layout:?} {round}");
             b.in_order("going together");
+            b.sync();
             assert_eq!(b.driver.belief().unwrap().doomed().count(), 0);
         }
     }
@@ -137,7 +140,7 @@ fn edge_33_an_element_with_another_verdict_is_found_and_repaired() {
     for layout in BOTH {
         netns_test();
         let mut b = Bench::new(layout);
-        b.put(0, 2, |_| {});
+        b.put(0, 9, |_| {});
         b.sync();
         let key = "10.64.0.1 . tcp . 80";
         nft_script(&format!(
@@ -167,7 +170,7 @@ fn edge_37_the_longest_names_fail_nobody() {
         service.name = ServiceName::new(long("n").as_str(), long("s").as_str());
         service.ports[0].name = long("p").into();
         b.cluster.upsert_service(service);
-        b.put(1, 2, |_| {});
+        b.put(1, 9, |_| {});
         let report = b.sync();
         assert_eq!((report.attempts, report.refused.len()), (1, 0));
         b.in_order("long names");
