@@ -67,7 +67,9 @@ fn an_agent_that_ends_fails_it() {
     let text = text(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("ended (exit status: 7)") && text.contains("  about to end"), "{text}");
-    assert!(text.ends_with("0 passed, 1 failed\n"), "{text}");
+    assert!(text.contains("| agents  |    1 |      0 |      1 |"), "{text}");
+    // Nor does it clean up.
+    assert!(text.contains("\nchains  | default | cleanup |"), "{text}");
 }
 
 #[test]
