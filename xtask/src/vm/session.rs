@@ -75,7 +75,7 @@ impl<'a> Session<'a> {
         outcome
     }
 
-    /// The image's file system and behind it what this session adds.
+    /// The image's file system, and behind it the programs and files that were added.
     fn initrd(&self) -> anyhow::Result<PathBuf> {
         let folder = self.image.cache.join(RUNNING);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
