@@ -19,7 +19,6 @@ pub(super) mod msg {
     pub(crate) const NEW_SETELEM: u8 = 12;
     pub(crate) const GET_SETELEM: u8 = 13;
     pub(crate) const DEL_SETELEM: u8 = 14;
-    pub(crate) const GET_GEN: u8 = 16;
 }
 
 /// `NFPROTO_*` of `linux/netfilter.h`.
@@ -297,9 +296,6 @@ pub(super) mod dynset {
     /// `NFT_DYNSET_OP_UPDATE`.
     pub(crate) const UPDATE: u32 = 1;
 }
-
-/// `NFTA_GEN_ID`.
-pub(super) const GEN_ID: u16 = 1;
 
 /// Registers. They are 4 bytes wide, numbered from 8 (`NFT_REG32_00`); the older numbers 1 to 4 are the same
 /// registers, four at a time. An address fits where it begins.

@@ -9,7 +9,7 @@ use proxier_sys::netlink::{
 };
 
 use super::decode::{Names, content_of, foreign_set, read_chain, read_elements, read_set};
-use super::numbers::{GEN_ID, chain, elem_list, msg, rule, set, set_flags, table};
+use super::numbers::{chain, elem_list, msg, rule, set, set_flags, table};
 use super::parse::{Attrs, RawChain, RawRule, RawSet};
 use super::raise::{Content, Raiser};
 use super::{WireError, nfproto};
@@ -29,9 +29,11 @@ const ATTEMPTS: u32 = 8;
 /// A failure of the socket, or [`WireError::Changing`] if other transactions came in between every time.
 pub fn observe(socket: &mut NetfilterSocket, table: &Table) -> Result<Observed, WireError> {
     for _ in 0..ATTEMPTS {
-        let before = generation(socket)?;
+        let before = socket.ruleset_generation()?;
         match Reader::new(socket, table).read() {
-            Ok(observed) if generation(socket)? == before && !repeats(&observed) => return Ok(observed),
+            Ok(observed) if socket.ruleset_generation()? == before && !repeats(&observed) => {
+                return Ok(observed);
+            }
             Ok(_) => {}
             // Something was deleted after it was listed.
             Err(error) if error.is_not_found() => {}
@@ -56,12 +58,6 @@ fn repeats(observed: &Observed) -> bool {
         keys.sort_unstable();
         keys.windows(2).any(|pair| pair[0] == pair[1])
     })
-}
-
-/// Number of the ruleset's generation; each transaction of the network namespace makes a new one.
-fn generation(socket: &mut NetfilterSocket) -> Result<Option<u32>, NetlinkError> {
-    let answer = socket.request(kind(msg::GET_GEN), 0, 0, |_| {})?;
-    Ok(answer.first().and_then(|m| Attrs::<2>::read(AttrIter::new(&m.payload))?.u32(GEN_ID)))
 }
 
 fn kind(message: u8) -> MessageType {

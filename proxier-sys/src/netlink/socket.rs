@@ -8,8 +8,14 @@ use super::attr::AttrWriter;
 use super::batch::{Batch, MessageIndex};
 use super::error::{NetlinkError, describe};
 use super::message::{self, ERROR, NFGEN_HEADER, Verdict};
-use super::transport::{Answer, Received, Transport, Wait, malformed};
+use super::reader::AttrIter;
+use super::subsystem;
+use super::transport::{Answer, DUMP_ATTEMPTS, Received, Transport, Wait, malformed};
 
+/// `NFT_MSG_GETGEN`.
+const GET_GENERATION: u8 = 16;
+/// `NFTA_GEN_ID`.
+const GENERATION_ID: u16 = 1;
 /// Receive buffer per message of a batch: a refusal with its explanation is accounted with less than this.
 const ANSWER_BYTES: usize = 1024;
 /// The most receive buffer asked for; 65,536 refusals at once are enough to know what is wrong.
@@ -137,7 +143,10 @@ impl NetfilterSocket {
     /// All objects of a type, as the request's attributes select them.
     ///
     /// A dump during which the objects changed is tried again, up to eight times; the result is always one
-    /// consistent state as far as the kernel can tell.
+    /// consistent state. Of nftables objects the kernel's own mark is not enough: it numbers a new ruleset before it
+    /// has put away the old one, and a dump that starts in between and goes on with the position where it left off
+    /// lists objects twice. So such a dump starts behind every transaction under way, and counts only if the ruleset
+    /// still has the number it had before that.
     ///
     /// # Errors
     /// [`NetlinkError::Refused`] (for a dump inside something that does not exist: `is_not_found`),
@@ -148,8 +157,42 @@ impl NetfilterSocket {
         family: u8,
         fill: impl Fn(&mut AttrWriter<'_>),
     ) -> Result<Vec<DumpMessage>, NetlinkError> {
-        let answers = self.transport.dump(msg_type.0, &message::nfgen(family, 0), fill)?;
-        answers.into_iter().map(read_object).collect()
+        let nfgen = message::nfgen(family, 0);
+        if msg_type.subsystem() != subsystem::NFTABLES {
+            let answers = self.transport.dump(msg_type.0, &nfgen, fill)?;
+            return answers.into_iter().map(read_object).collect();
+        }
+        for _ in 0..DUMP_ATTEMPTS {
+            let before = self.ruleset_generation()?;
+            self.wait_for_transactions()?;
+            let answers = self.transport.dump(msg_type.0, &nfgen, &fill)?;
+            if self.ruleset_generation()? == before {
+                return answers.into_iter().map(read_object).collect();
+            }
+        }
+        Err(NetlinkError::DumpInterrupted { attempts: DUMP_ATTEMPTS })
+    }
+
+    /// Number of the nftables ruleset's generation: each transaction of the network namespace makes a new one.
+    /// It changes while that transaction is being committed, a little before the new ruleset is in place.
+    ///
+    /// # Errors
+    /// A failure of the socket, or [`NetlinkError::Malformed`].
+    pub fn ruleset_generation(&mut self) -> Result<u32, NetlinkError> {
+        let kind = MessageType::new(subsystem::NFTABLES, GET_GENERATION);
+        let answer = self.request(kind, 0, 0, |_| {})?;
+        let read = |object: &DumpMessage| {
+            let attr =
+                AttrIter::new(&object.payload).find_map(|a| a.ok().filter(|a| a.kind == GENERATION_ID));
+            attr.and_then(|attr| attr.u32_be().ok())
+        };
+        answer.first().and_then(read).ok_or(NetlinkError::Malformed { what: "generation without a number" })
+    }
+
+    /// Returns when the nftables transactions that were under way have ended: an empty one takes its turn behind
+    /// them, and changes nothing, the generation included.
+    fn wait_for_transactions(&mut self) -> Result<(), NetlinkError> {
+        self.send_batch(&Batch::with_capacity(subsystem::NFTABLES, 0)).map(drop)
     }
 
     /// One request outside of a batch, acknowledged by the kernel: a get, or a change in a subsystem without

@@ -252,6 +252,20 @@ fn a_dump_beside_a_writer_is_consistent_or_says_that_it_is_not() {
 
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn a_transaction_makes_a_generation_and_a_dump_none() {
+    netns::enter_new().unwrap();
+    let mut socket = NetfilterSocket::open().unwrap();
+    let before = socket.ruleset_generation().unwrap();
+    assert!(socket.dump(nft(GET_CHAIN), IPV4, |_| {}).unwrap().is_empty());
+    assert_eq!(socket.ruleset_generation().unwrap(), before);
+    let mut batch = Batch::new(subsystem::NFTABLES);
+    add_table(&mut batch, "t");
+    assert!(socket.send_batch(&batch).unwrap().is_committed());
+    assert_eq!(socket.ruleset_generation().unwrap(), before + 1);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn a_dump_that_never_finds_a_quiet_moment_says_so() {
     netns::enter_new().unwrap();
     let mut socket = NetfilterSocket::open().unwrap();

@@ -24,7 +24,7 @@ const DATAGRAM: usize = 128 * 1024;
 /// A socket buffer is accounted in a C int which the kernel doubles.
 const LARGEST_BUFFER: usize = (i32::MAX / 2) as usize;
 /// How often a dump is tried before its objects are said to change too fast.
-const DUMP_ATTEMPTS: u32 = 8;
+pub(super) const DUMP_ATTEMPTS: u32 = 8;
 
 /// What [`Transport::receive`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
