@@ -1,0 +1,5 @@
+//! Programs a snapshot of one IP family into IPVS: virtual servers with their real servers, the addresses of `kube-ipvs0`, ipsets, and the
+//! few iptables rules that look into these (ipvs spec).
+
+pub mod objects;
+pub mod sets;
