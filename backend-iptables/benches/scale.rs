@@ -19,7 +19,7 @@ use proxier_sys::runner::SystemRunner;
 use proxier_testkit::bench::{Arguments, Change, Fleet, Size, Table, report};
 use proxier_testkit::scale;
 use proxier_xtables::objects::{ChainId, Input, Op, Step, Table as RuleTable};
-use proxier_xtables::restore::Restorer;
+use proxier_xtables::restore::{Patience, Restorer};
 use proxier_xtables::saved::{self, Saved};
 use proxier_xtables::tool::{self, Tools, Variant};
 use proxier_xtables::trial::scratch;
@@ -187,7 +187,7 @@ fn rewritten<'a>(saved: &Saved, chains: impl Iterator<Item = &'a ChainId>) -> In
 
 fn restore(tools: &Tools, input: &Input) -> Sample {
     let runner = SystemRunner::new();
-    let restorer = Restorer { runner: &runner, tools, trial: &scratch };
+    let restorer = Restorer { runner: &runner, tools, trial: &scratch, patience: Patience::default() };
     let (before, begun) = (cpu(), Instant::now());
     restorer.run(std::slice::from_ref(input), &mut |_| {}).unwrap();
     (begun.elapsed(), cpu() - before)

@@ -8,7 +8,7 @@ use proxier_core::ids::IpFamily;
 use proxier_sys::runner::Runner;
 use proxier_xtables::Error;
 use proxier_xtables::objects::{ChainId, Input, Op, Step, Table};
-use proxier_xtables::restore::{self, Restorer};
+use proxier_xtables::restore::{self, Patience, Restorer};
 use proxier_xtables::saved::{self, Saved};
 use proxier_xtables::tool::{self, Tools, Variant};
 use proxier_xtables::trial::NewTrial;
@@ -66,7 +66,7 @@ fn one(
 ) -> Result<(), Error> {
     // Chains of others are read as well: they may have rules that jump to ours.
     let saved = saved::read(runner, tools, |_, _| true)?;
-    let restorer = Restorer { runner, tools, trial };
+    let restorer = Restorer { runner, tools, trial, patience: Patience::default() };
     for table in [Table::Filter, Table::Nat, Table::Mangle] {
         let (jumps, chains) = removal(&saved, table);
         for steps in [jumps].into_iter().chain(bounded(&chains, tools.variant)) {

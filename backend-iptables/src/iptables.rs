@@ -12,7 +12,7 @@ use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
 use proxier_xtables::accounting;
 use proxier_xtables::objects::{Rule, Table};
-use proxier_xtables::restore::Restorer;
+use proxier_xtables::restore::{Patience, Restorer};
 use proxier_xtables::saved::{self, Saved};
 use proxier_xtables::spelling::canonical;
 use proxier_xtables::tool::Tools;
@@ -36,6 +36,8 @@ pub struct Iptables {
     runner: SystemRunner,
     found: Option<Found>,
     facts: Facts,
+    /// With another program that holds the lock of the legacy tools.
+    pub(crate) patience: Patience,
 }
 
 /// What a probe found that is not about rules.
@@ -52,7 +54,8 @@ impl Iptables {
     #[must_use]
     pub fn new(family: IpFamily, options: Options) -> Self {
         let facts = options.variant.wanted().map_or_else(Facts::default, Facts::of);
-        Self { family, options, runner: SystemRunner::new(), found: None, facts }
+        let patience = Patience::default();
+        Self { family, options, runner: SystemRunner::new(), found: None, facts, patience }
     }
 
     /// What a probe found, as far as rules depend on it.
@@ -97,7 +100,7 @@ impl Iptables {
     }
 
     fn restorer<'a>(&'a self, found: &'a Found) -> Restorer<'a> {
-        Restorer { runner: &self.runner, tools: &found.tools, trial: &scratch }
+        Restorer { runner: &self.runner, tools: &found.tools, trial: &scratch, patience: self.patience }
     }
 
     /// What a plan's rules count with must be there before them (iptables spec 5.2), and the setting that loopback node ports need (5.9).
@@ -219,6 +222,7 @@ impl Backend for Iptables {
             runner: SystemRunner::new(),
             found,
             facts: self.facts.clone(),
+            patience: self.patience,
         }
     }
 

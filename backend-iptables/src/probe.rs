@@ -141,15 +141,16 @@ fn features(trial: NewTrial<'_>, tools: &Tools) -> Vec<Requirement> {
         IpFamily::Ipv4 => &["-p tcp -m tcp -j DNAT --to-destination 192.0.2.1:1"],
         IpFamily::Ipv6 => &["-p tcp -m tcp -j DNAT --to-destination [2001:db8::1]:1"],
     };
-    let all = FEATURES.into_iter().chain([Feature::needed("target DNAT", Nat, dnat)]);
+    let all: Vec<Feature> = FEATURES.into_iter().chain([Feature::needed("target DNAT", Nat, dnat)]).collect();
     match trial() {
         Ok(place) => {
-            let mut told: Vec<Requirement> = all.map(|feature| feature.tried(&*place, tools)).collect();
+            let mut told = feature::tried(&*place, tools, &all);
             told.push(spelling(&*place, tools));
             told
         }
         // The tested version's spelling is the one that is written.
         Err(reason) => all
+            .iter()
             .map(|feature| feature.untried(&reason))
             .chain([told(SPELLING, true, false, format!("not tried: {reason}"))])
             .collect(),

@@ -11,7 +11,7 @@ use proxier_sys::netns;
 use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
 use proxier_xtables::objects::{ChainId, Input, Op, Rule, Step, Table};
-use proxier_xtables::restore::Restorer;
+use proxier_xtables::restore::{Patience, Restorer};
 use proxier_xtables::saved::{self, Saved};
 use proxier_xtables::tool::{self, Tools, Variant};
 use proxier_xtables::trial::scratch;
@@ -38,7 +38,8 @@ fn append(table: Table, name: &str, rule: &str) -> Step {
 
 /// Writes steps.
 fn write(tools: &Tools, steps: Vec<Step>) {
-    let restorer = Restorer { runner: &SystemRunner::new(), tools, trial: &scratch };
+    let restorer =
+        Restorer { runner: &SystemRunner::new(), tools, trial: &scratch, patience: Patience::default() };
     restorer.run(&[Input { steps }], &mut |_| {}).unwrap();
 }
 

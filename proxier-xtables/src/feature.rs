@@ -5,9 +5,9 @@
 
 use proxier_core::backend::Requirement;
 
-use crate::message;
+use crate::message::{self, Failure};
 use crate::objects::{ChainId, Input, Op, Rule, Step, Table};
-use crate::restore;
+use crate::restore::{self, Patience};
 use crate::saved;
 use crate::tool::Tools;
 use crate::trial::{self, Trial};
@@ -46,15 +46,6 @@ impl Feature {
         Self { assumed: true, ..self }
     }
 
-    /// Tries it. Objects that its rules mention must be there, apart from counting objects: see [`attempt`].
-    #[must_use]
-    pub fn tried(&self, place: &dyn Trial, tools: &Tools) -> Requirement {
-        match attempt(place, tools, self.table, self.rules) {
-            Ok(()) => self.told(true, "yes".to_owned()),
-            Err(answer) => self.told(false, answer),
-        }
-    }
-
     /// What can be said of it where there is no place to try it.
     #[must_use]
     pub fn untried(&self, reason: &str) -> Requirement {
@@ -66,6 +57,25 @@ impl Feature {
     }
 }
 
+/// Tries features one by one. Objects that their rules mention must be there, apart from counting objects: see [`attempt`].
+///
+/// A lock that cannot be had says nothing about a feature: from there on they count as untried, and it is not waited for again.
+#[must_use]
+pub fn tried(place: &dyn Trial, tools: &Tools, features: &[Feature]) -> Vec<Requirement> {
+    let mut unknown: Option<String> = None;
+    let mut one = |feature: &Feature| {
+        if let Some(reason) = &unknown {
+            return feature.untried(reason);
+        }
+        match outcome(place, tools, feature.table, feature.rules) {
+            Outcome::Taken => feature.told(true, "yes".to_owned()),
+            Outcome::Refused(answer) => feature.told(false, answer),
+            Outcome::Locked(said) => feature.untried(unknown.insert(said)),
+        }
+    };
+    features.iter().map(&mut one).collect()
+}
+
 /// Name of the chain that rules are tried in; no backend has one of this name.
 const CHAIN: &str = "KUBE-PROBE";
 
@@ -75,13 +85,36 @@ const CHAIN: &str = "KUBE-PROBE";
 /// # Errors
 /// Why they are refused, in the tool's or the kernel's words.
 pub fn attempt(place: &dyn Trial, tools: &Tools, table: Table, rules: &[&str]) -> Result<(), String> {
+    match outcome(place, tools, table, rules) {
+        Outcome::Taken => Ok(()),
+        Outcome::Refused(answer) | Outcome::Locked(answer) => Err(answer),
+    }
+}
+
+enum Outcome {
+    Taken,
+    Refused(String),
+    /// Another program held the lock all the time.
+    Locked(String),
+}
+
+fn outcome(place: &dyn Trial, tools: &Tools, table: Table, rules: &[&str]) -> Outcome {
     let chain = ChainId { table, name: CHAIN.into() };
     let append = |rule: &&str| Op::Append(chain.clone(), Rule((*rule).into()));
     let ops = [Op::Chain(chain.clone())].into_iter().chain(rules.iter().map(append));
     let input = Input { steps: ops.map(|op| Step { op, port: None }).collect() };
-    trial::accounts(place, &input)?;
-    let output = place.run(&restore::command(tools, &input.text().0)).map_err(|e| e.to_string())?;
-    if output.success() { Ok(()) } else { Err(message::answer(&output)) }
+    if let Err(reason) = trial::accounts(place, &input) {
+        return Outcome::Refused(reason);
+    }
+    let output = match restore::give(place, tools, &input.text().0, Patience::default()) {
+        Ok(output) => output,
+        Err(error) => return Outcome::Refused(error.to_string()),
+    };
+    match message::read(&output) {
+        _ if output.success() => Outcome::Taken,
+        Failure::Locked(said) => Outcome::Locked(said),
+        _ => Outcome::Refused(message::answer(&output)),
+    }
 }
 
 /// Whether the tool prints rules as they are given. Where it does not, rules are compared by [`crate::spelling::canonical`].
@@ -143,7 +176,7 @@ mod tests {
     #[test]
     fn all_rules_of_a_feature_are_tried_in_a_chain_of_their_own() {
         let place = Place(Script::new().says(RESTORE, ""));
-        let told = TWO.tried(&place, &tools());
+        let told = &tried(&place, &tools(), &[TWO])[0];
         assert_eq!((told.found, told.required, told.detail.as_str()), (true, true, "yes"));
         assert_eq!(
             place.0.inputs(),
@@ -155,9 +188,9 @@ mod tests {
     #[test]
     fn what_is_refused_says_why() {
         let said = "Warning: Extension tcp revision 0 not supported, missing kernel module?\niptables-restore: line 3 failed\n";
-        let told = TWO.tried(&Place(Script::new().fails(RESTORE, 1, said)), &tools());
+        let told = &tried(&Place(Script::new().fails(RESTORE, 1, said)), &tools(), &[TWO])[0];
         assert_eq!(told.detail, "the kernel has no tcp: refused without a reason");
-        let told = TWO.tried(&Place(Script::new()), &tools());
+        let told = &tried(&Place(Script::new()), &tools(), &[TWO])[0];
         assert_eq!((told.found, told.detail.as_str()), (false, "iptables-restore is not installed"));
     }
 
@@ -177,6 +210,19 @@ mod tests {
         let found = [TWO, optional, optional.assumed()].map(|f| f.untried("no right").found);
         assert_eq!(found, [true, false, true]);
         assert_eq!(TWO.untried("no right").detail, "not tried: no right");
+    }
+
+    #[test]
+    fn a_lock_that_stays_says_nothing_about_a_feature_and_is_waited_for_once() {
+        let said = "Another app is currently holding the xtables lock. Stopped waiting after 5s.\n";
+        let place = Place(Script::new().fails(RESTORE, 4, said));
+        let optional = Feature { required: false, assumed: false, ..TWO };
+        let told = tried(&place, &tools(), &[TWO, optional, TWO]);
+        assert_eq!(told.iter().map(|r| r.found).collect::<Vec<_>>(), [true, false, true]);
+        assert!(told.iter().all(|r| r.detail.starts_with("not tried: Another app")), "{told:?}");
+        assert_eq!(place.0.inputs().len(), 3, "one feature, three tries");
+        let place = Place(Script::new().fails(RESTORE, 4, said).says(RESTORE, ""));
+        assert!(tried(&place, &tools(), &[TWO]).iter().all(|r| r.detail == "yes"));
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! use proxier_core::ids::IpFamily;
 //! use proxier_sys::runner::SystemRunner;
 //! use proxier_xtables::objects::{ChainId, Input, Op, Rule, Step, Table};
-//! use proxier_xtables::restore::Restorer;
+//! use proxier_xtables::restore::{Patience, Restorer};
 //! use proxier_xtables::{tool, trial};
 //!
 //! # fn main() -> Result<(), proxier_xtables::Error> {
@@ -20,7 +20,7 @@
 //! let chain = ChainId { table: Table::Nat, name: "KUBE-EXAMPLE".into() };
 //! let steps = [Op::Chain(chain.clone()), Op::Append(chain, Rule("-j RETURN".into()))];
 //! let input = Input { steps: steps.map(|op| Step { op, port: None }).into() };
-//! let restorer = Restorer { runner: &runner, tools: &tools, trial: &trial::scratch };
+//! let restorer = Restorer { runner: &runner, tools: &tools, trial: &trial::scratch, patience: Patience::default() };
 //! restorer.run(&[input], &mut |_| {})?;
 //! # Ok(())
 //! # }

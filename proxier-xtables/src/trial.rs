@@ -13,9 +13,9 @@ use proxier_sys::netns::{self, Netns, NetnsError};
 use proxier_sys::runner::{CommandSpec, Output, RunError, Runner, SystemRunner};
 
 use crate::accounting;
-use crate::message;
+use crate::message::{self, Failure};
 use crate::objects::{ChainId, Input, KUBE, Op, Step};
-use crate::restore;
+use crate::restore::{self, Patience};
 use crate::tool::Tools;
 
 /// Somewhere to try rules.
@@ -29,6 +29,12 @@ pub trait Trial: Runner {
 
 /// Makes a new, empty [`Trial`], or says why it cannot.
 pub type NewTrial<'a> = &'a dyn Fn() -> Result<Box<dyn Trial>, String>;
+
+/// Where the legacy tools look for the name of the file that they lock; older ones have that name built in.
+const LOCK_VARIABLE: &str = "XTABLES_LOCKFILE";
+/// A file that is another one for each process. Nobody else writes to the tables of a [`Scratch`], so whoever holds the host's lock is not
+/// waited for.
+const NO_LOCK: &str = "/proc/self/stat";
 
 /// A network namespace that nobody else uses.
 #[derive(Debug)]
@@ -70,7 +76,8 @@ pub fn scratch() -> Result<Box<dyn Trial>, String> {
 
 impl Runner for Scratch {
     fn run(&self, command: &CommandSpec) -> Result<Output, RunError> {
-        let inside = || SystemRunner::new().run(command);
+        let command = command.clone().env(LOCK_VARIABLE, NO_LOCK);
+        let inside = || SystemRunner::new().run(&command);
         self.0.run(inside).unwrap_or_else(|error| {
             let source = std::io::Error::other(error);
             Err(RunError::Start { program: command.program.clone(), source })
@@ -130,8 +137,10 @@ fn refusal(new: NewTrial<'_>, tools: &Tools, steps: &[&Step]) -> Option<String> 
     let input = standing_alone(steps);
     // Without one, the rule is refused, and that is the answer.
     let _ = accounts(&*trial, &input);
-    let output = trial.run(&restore::command(tools, &input.text().0)).ok()?;
-    if output.success() { None } else { Some(message::answer(&output)) }
+    let output = restore::give(&*trial, tools, &input.text().0, Patience::default()).ok()?;
+    // Whoever holds the lock says nothing about the steps.
+    let locked = || matches!(message::read(&output), Failure::Locked(_));
+    if output.success() || locked() { None } else { Some(message::answer(&output)) }
 }
 
 /// The line that makes steps be refused: with those before it, it is, without it, they are not. Found by halves.

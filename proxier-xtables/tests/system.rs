@@ -11,9 +11,9 @@ use proxier_core::backend::{BackendError, RetryClass};
 use proxier_core::ids::{IpFamily, Protocol, ServiceName, ServicePortName};
 use proxier_sys::netns;
 use proxier_sys::runner::{CommandSpec, Output, RunError, Runner, SystemRunner};
-use proxier_xtables::feature::{Feature, attempt, printed_alike};
+use proxier_xtables::feature::{Feature, attempt, printed_alike, tried};
 use proxier_xtables::objects::{ChainId, Input, Op, Rule, Step, Table};
-use proxier_xtables::restore::Restorer;
+use proxier_xtables::restore::{Patience, Restorer};
 use proxier_xtables::saved::{self, Saved};
 use proxier_xtables::tool::{self, Tools, Variant};
 use proxier_xtables::trial::{Scratch, scratch};
@@ -27,7 +27,7 @@ fn tools(family: IpFamily, variant: Variant) -> Tools {
 }
 
 fn restorer<'a>(runner: &'a dyn Runner, tools: &'a Tools) -> Restorer<'a> {
-    Restorer { runner, tools, trial: &scratch }
+    Restorer { runner, tools, trial: &scratch, patience: Patience::default() }
 }
 
 fn list(tools: &Tools) -> Saved {
@@ -258,13 +258,13 @@ fn features_are_tried_where_nothing_of_the_host_changes() {
         let place = Scratch::new().unwrap();
         let namespace = || std::fs::read_link("/proc/thread-self/ns/net").unwrap();
         assert_ne!(place.inside(namespace).unwrap(), namespace());
-        for feature in [
+        let features = [
             Feature::needed("comment", Table::Nat, &["-m comment --comment x"]),
             Feature::needed("conntrack", Table::Filter, &["-m conntrack --ctstate NEW -j RETURN"]),
             Feature::needed("addrtype", Table::Nat, &["-m addrtype --dst-type LOCAL -j RETURN"]),
             Feature::needed("random", Table::Nat, &["-j MASQUERADE --random-fully", "-j RETURN"]),
-        ] {
-            let told = feature.tried(&place, &tools);
+        ];
+        for told in tried(&place, &tools, &features) {
             assert!(told.found && told.detail == "yes", "{variant}: {told:?}");
         }
         for (table, rules) in [
