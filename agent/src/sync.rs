@@ -275,7 +275,7 @@ impl SyncLoop {
     /// The host's addresses decide about node ports and local traffic.
     fn refresh_addresses(&mut self) {
         match proxier_sys::addresses::host_addresses() {
-            Ok(addresses) => self.world.set_host_addresses(addresses.into_iter().map(|(_, ip)| ip)),
+            Ok(addresses) => self.world.set_host_addresses(addresses),
             Err(error) => tracing::warn!(error = %error, "cannot list this host's addresses"),
         }
     }

@@ -14,6 +14,10 @@ use proxier_core::model::{NodeFacts, SliceName};
 use crate::config::NodeOverrides;
 use crate::source::{Object, ObjectKey, ObjectKind, SourceEvent};
 
+/// The interface that IPVS mode, kube-proxy's or ours, gives the addresses of services: it makes them addresses of the host to the kernel, not to
+/// Kubernetes (ipvs spec 2.4 and 11, number 21). It may stay behind when the mode is left.
+pub const SERVICES_INTERFACE: &str = "kube-ipvs0";
+
 /// Everything that the sources said, as the core sees it.
 #[derive(Debug)]
 pub struct World {
@@ -82,9 +86,10 @@ impl World {
         self.cluster.objects()
     }
 
-    /// Takes over the addresses of this host.
-    pub fn set_host_addresses(&mut self, addresses: impl Iterator<Item = std::net::IpAddr>) {
-        let addresses: BTreeSet<_> = addresses.collect();
+    /// Takes over the addresses of this host, each with the name of its interface. Those of [`SERVICES_INTERFACE`] are none of the host's.
+    pub fn set_host_addresses(&mut self, addresses: impl IntoIterator<Item = (String, std::net::IpAddr)>) {
+        let own = addresses.into_iter().filter(|(interface, _)| interface != SERVICES_INTERFACE);
+        let addresses: BTreeSet<_> = own.map(|(_, ip)| ip).collect();
         let addresses: Vec<_> = addresses.into_iter().collect();
         if addresses != self.host_addresses {
             self.host_addresses = addresses;

@@ -8,12 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backend_iptables::objects::{ChainId, Input, Op, Step, Table as RuleTable};
 use backend_iptables::options::VariantOption;
-use backend_iptables::restore::Restorer;
-use backend_iptables::saved::{self, Saved};
-use backend_iptables::tool::{self, Tools, Variant};
-use backend_iptables::trial::scratch;
 use backend_iptables::{Iptables, Options};
 use nix::sys::resource::{UsageWho, getrusage};
 use proxier_core::cluster::{Cluster, DetectLocal, TrafficOptions};
@@ -23,6 +18,11 @@ use proxier_sys::netns;
 use proxier_sys::runner::SystemRunner;
 use proxier_testkit::bench::{Arguments, Change, Fleet, Size, Table, report};
 use proxier_testkit::scale;
+use proxier_xtables::objects::{ChainId, Input, Op, Rule, Step, Table as RuleTable};
+use proxier_xtables::restore::{Patience, Restorer};
+use proxier_xtables::saved::{self, Saved};
+use proxier_xtables::tool::{self, Tools, Variant};
+use proxier_xtables::trial::scratch;
 
 /// Endpoints beyond which a load takes minutes.
 const MOST: u32 = 60_000;
@@ -154,6 +154,9 @@ fn beside(b: &mut Bench, size: Size, variant: Variant) {
     let partial = rewritten(&saved, [&services, &one].into_iter());
     let mut samples: Vec<Sample> = (0..ROUNDS).map(|_| restore(&tools, &partial)).collect();
     b.row("kube-proxy's input for one change, the tool alone", &mut samples, &lines(&partial));
+    let floor = one_rule();
+    let mut samples: Vec<Sample> = (0..ROUNDS).map(|_| restore(&tools, &floor)).collect();
+    b.row("one rule in a chain that nothing names, the tool alone: the floor", &mut samples, &lines(&floor));
     let chains = size.services * (size.endpoints + 1);
     if variant == Variant::Nft && chains > KUBE_PROXY_CHAINS {
         println!("kube-proxy's load is left out at {size} with nft: minutes.\n");
@@ -168,6 +171,13 @@ fn beside(b: &mut Bench, size: Size, variant: Variant) {
         scope.spawn(job).join().unwrap()
     });
     b.row("kube-proxy's load, the tool alone", &mut [sample], &lines(&full));
+}
+
+/// The least that the tool can be asked: no packet ever meets the rule. With nft the kernel still walks all that the table's hooks lead to.
+fn one_rule() -> Input {
+    let chain = ChainId { table: RuleTable::Nat, name: "PROXIER-FLOOR".into() };
+    let step = |op| Step { op, port: None };
+    Input { steps: vec![step(Op::Chain(chain.clone())), step(Op::Append(chain, Rule("-j RETURN".into())))] }
 }
 
 fn lines(input: &Input) -> String {
@@ -187,7 +197,7 @@ fn rewritten<'a>(saved: &Saved, chains: impl Iterator<Item = &'a ChainId>) -> In
 
 fn restore(tools: &Tools, input: &Input) -> Sample {
     let runner = SystemRunner::new();
-    let restorer = Restorer { runner: &runner, tools, trial: &scratch };
+    let restorer = Restorer { runner: &runner, tools, trial: &scratch, patience: Patience::default() };
     let (before, begun) = (cpu(), Instant::now());
     restorer.run(std::slice::from_ref(input), &mut |_| {}).unwrap();
     (begun.elapsed(), cpu() - before)

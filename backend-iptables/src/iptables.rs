@@ -10,20 +10,20 @@ use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::Snapshot;
 use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
+use proxier_xtables::accounting;
+use proxier_xtables::objects::{Rule, Table};
+use proxier_xtables::restore::{Patience, Restorer};
+use proxier_xtables::saved::{self, Saved};
+use proxier_xtables::spelling::canonical;
+use proxier_xtables::tool::Tools;
+use proxier_xtables::trial::scratch;
 
-use crate::accounting::{self, INVALID_DROPPED, LOCALHOST_ACCEPTED};
 use crate::belief::Belief;
 use crate::desired::Desired;
 use crate::error::Error;
-use crate::objects::{Rule, Table};
-use crate::options::{Facts, Options};
+use crate::options::{Facts, INVALID_DROPPED, LOCALHOST_ACCEPTED, Options};
 use crate::plan::Plan;
 use crate::probe;
-use crate::restore::Restorer;
-use crate::saved::{self, Saved};
-use crate::spelling::canonical;
-use crate::tool::Tools;
-use crate::trial::scratch;
 use crate::{cleanup, diff, localnet, render, skeleton, takeover};
 
 /// The iptables backend of one IP family.
@@ -36,6 +36,8 @@ pub struct Iptables {
     runner: SystemRunner,
     found: Option<Found>,
     facts: Facts,
+    /// With another program that holds the lock of the legacy tools.
+    pub(crate) patience: Patience,
 }
 
 /// What a probe found that is not about rules.
@@ -52,7 +54,8 @@ impl Iptables {
     #[must_use]
     pub fn new(family: IpFamily, options: Options) -> Self {
         let facts = options.variant.wanted().map_or_else(Facts::default, Facts::of);
-        Self { family, options, runner: SystemRunner::new(), found: None, facts }
+        let patience = Patience::default();
+        Self { family, options, runner: SystemRunner::new(), found: None, facts, patience }
     }
 
     /// What a probe found, as far as rules depend on it.
@@ -72,7 +75,8 @@ impl Iptables {
         if self.found.is_none() {
             self.probe()?;
         }
-        self.found.clone().ok_or_else(|| Error::NoTools { looked_for: self.family.to_string() })
+        let none = || proxier_xtables::Error::NoTools { looked_for: self.family.to_string() };
+        Ok(self.found.clone().ok_or_else(none)?)
     }
 
     /// What the tables hold: what is ours, what leads to it, and what may.
@@ -83,7 +87,7 @@ impl Iptables {
                 || chain == skeleton::FIREWALL
                 || skeleton::is_built_in(chain)
         };
-        saved::read(&self.runner, &found.tools, keep)
+        Ok(saved::read(&self.runner, &found.tools, keep)?)
     }
 
     /// The same, rules in our spelling where the tool has another.
@@ -96,7 +100,7 @@ impl Iptables {
     }
 
     fn restorer<'a>(&'a self, found: &'a Found) -> Restorer<'a> {
-        Restorer { runner: &self.runner, tools: &found.tools, trial: &scratch }
+        Restorer { runner: &self.runner, tools: &found.tools, trial: &scratch, patience: self.patience }
     }
 
     /// What a plan's rules count with must be there before them (iptables spec 5.2), and the setting that loopback node ports need (5.9).
@@ -180,7 +184,7 @@ impl Backend for Iptables {
 
     fn check(&mut self, plan: &Plan) -> Result<(), Error> {
         let found = self.found()?;
-        self.restorer(&found).check(plan.inputs())
+        Ok(self.restorer(&found).check(plan.inputs())?)
     }
 
     fn apply(&mut self, plan: Plan, progress: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Error> {
@@ -218,11 +222,12 @@ impl Backend for Iptables {
             runner: SystemRunner::new(),
             found,
             facts: self.facts.clone(),
+            patience: self.patience,
         }
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, Error> {
-        cleanup::cleanup(&self.runner, &scratch, self.family)
+        Ok(cleanup::cleanup(&self.runner, &scratch, self.family)?)
     }
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use proxier_core::backend::TakeOver;
 use proxier_core::ids::{ServiceName, ServicePortName};
 
-use crate::objects::Op;
 use crate::plan::Plan;
 use crate::render::Owner;
 
@@ -20,18 +19,37 @@ const TRANSACTION: usize = 2_000;
 /// The same plan in several transactions; as it is when it is small, or not a full one. Nothing of it is copied: a node that is starting has no
 /// memory to spare for a second copy of everything.
 #[must_use]
-pub fn in_order(plan: Plan) -> TakeOver<Plan> {
+pub fn in_order(mut plan: Plan) -> TakeOver<Plan> {
     if !plan.full || plan.ops.len() <= TRANSACTION {
         return TakeOver::Replace(plan);
     }
     let first = Arc::clone(&plan.first);
-    let mut steps: Vec<(Op, Owner)> = plan.ops.into_iter().zip(plan.owners).collect();
+    let ranks: Vec<Rank<'_>> = plan.owners.iter().map(|owner| rank(&first, owner)).collect();
+    let mut order: Vec<usize> = (0..ranks.len()).collect();
     // Stable: within a service port, and among what is shared, the order of the plan stays.
-    steps.sort_by(|a, b| rank(&first, &a.1).cmp(&rank(&first, &b.1)));
-    let ranks: Vec<Rank<'_>> = steps.iter().map(|(_, owner)| rank(&first, owner)).collect();
-    let cuts = cuts(&ranks, first.len());
-    let (ops, owners) = steps.into_iter().unzip();
-    TakeOver::Differences(Plan { ops, owners, cuts, full: false, ..plan })
+    order.sort_by_key(|at| ranks.get(*at));
+    drop(ranks);
+    arrange(order, &mut plan.ops, &mut plan.owners);
+    let ranks: Vec<Rank<'_>> = plan.owners.iter().map(|owner| rank(&first, owner)).collect();
+    plan.cuts = cuts(&ranks, first.len());
+    plan.full = false;
+    TakeOver::Differences(plan)
+}
+
+/// Brings two lists into an order, in place: `order` says for each place which item belongs there.
+fn arrange<A, B>(mut order: Vec<usize>, a: &mut [A], b: &mut [B]) {
+    for start in 0..order.len() {
+        let mut here = start;
+        // Follows a cycle of places; those that are done name themselves.
+        while let Some(from) = order.get_mut(here).map(|place| std::mem::replace(place, here))
+            && from != start
+            && from != here
+        {
+            a.swap(here, from);
+            b.swap(here, from);
+            here = from;
+        }
+    }
 }
 
 /// When an operation is due, and for which service port it is.
@@ -71,4 +89,22 @@ pub fn progress(plan: &Plan) -> Vec<usize> {
     }
     let ends = plan.cuts.iter().copied().chain([plan.ops.len()]);
     ends.map(|end| last.values().filter(|at| **at < end).count()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn both_lists_come_into_the_order(order in (0..40_usize).prop_flat_map(|n| Just((0..n).collect::<Vec<_>>()).prop_shuffle())) {
+            let (mut a, mut b) = ((0..order.len()).collect::<Vec<_>>(), order.iter().map(usize::to_string).collect::<Vec<_>>());
+            b.sort_by_key(|text| text.parse::<usize>().unwrap());
+            arrange(order.clone(), &mut a, &mut b);
+            prop_assert_eq!(&a, &order);
+            prop_assert_eq!(b, order.iter().map(usize::to_string).collect::<Vec<_>>());
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::ids::{IpFamily, NodeName, ServiceName, Timestamp};
+use crate::intern::Texts;
 use crate::model::{EndpointSlice, NodeFacts, PerFamily, Service, SliceName};
 use crate::snapshot::{LocalDetector, NodeContext, NodePortAddresses, Snapshot};
 use crate::track::Tracker;
@@ -98,6 +99,7 @@ pub struct Cluster {
     node: NodeFacts,
     services: BTreeMap<ServiceName, Arc<Service>>,
     trackers: PerFamily<Tracker>,
+    texts: Texts,
 }
 
 impl Cluster {
@@ -107,7 +109,7 @@ impl Cluster {
         let node = NodeFacts { name, ..NodeFacts::default() };
         let tracker = |family| Tracker::new(family, Arc::new(resolve(&options, &node, family)), &options);
         let trackers = PerFamily { ipv4: tracker(IpFamily::Ipv4), ipv6: tracker(IpFamily::Ipv6) };
-        Self { options, node, services: BTreeMap::new(), trackers }
+        Self { options, node, services: BTreeMap::new(), trackers, texts: Texts::default() }
     }
 
     /// The node as last set.
@@ -117,7 +119,8 @@ impl Cluster {
     }
 
     /// Adds or replaces a Service. Returns whether anything is pending (core spec 2.7).
-    pub fn upsert_service(&mut self, service: Service) -> bool {
+    pub fn upsert_service(&mut self, mut service: Service) -> bool {
+        self.texts.service(&mut service);
         let name = service.name.clone();
         let unchanged = self.services.get(&name).is_some_and(|old| **old == service);
         if !unchanged {
@@ -136,7 +139,8 @@ impl Cluster {
     }
 
     /// Adds or replaces an EndpointSlice. A slice whose address type changed leaves the other family. Returns whether anything is pending.
-    pub fn upsert_slice(&mut self, slice: EndpointSlice) -> bool {
+    pub fn upsert_slice(&mut self, mut slice: EndpointSlice) -> bool {
+        self.texts.slice(&mut slice);
         let family = slice.family;
         for other in IpFamily::ALL.into_iter().filter(|f| *f != family) {
             self.trackers.get_mut(other).remove_slice(&slice.name);
@@ -180,6 +184,7 @@ impl Cluster {
 
     /// Publishes what changed since the last commit.
     pub fn commit(&mut self) -> Commit {
+        self.texts.forget_unused(self.objects() == (0, 0));
         let Self { services, trackers, options, .. } = self;
         let mut changed = PerFamily::default();
         let mut triggers = PerFamily::default();

@@ -26,6 +26,7 @@ pub mod driver;
 pub mod ids;
 #[cfg(feature = "k8s")]
 pub mod intake;
+mod intern;
 pub mod ip;
 pub mod model;
 pub mod names;

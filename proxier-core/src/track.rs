@@ -20,7 +20,8 @@ use crate::snapshot::{
 #[derive(Clone, Debug)]
 pub(crate) struct Tracker {
     family: IpFamily,
-    slices: BTreeMap<ServiceName, BTreeMap<Arc<str>, Arc<EndpointSlice>>>,
+    /// Flat, not a map in a map: most Services have one slice.
+    slices: BTreeMap<SliceName, Arc<EndpointSlice>>,
     touched: BTreeSet<ServiceName>,
     triggers: BTreeMap<ServiceName, Vec<Timestamp>>,
     published: Snapshot,
@@ -67,7 +68,7 @@ impl Tracker {
     }
 
     pub(crate) fn slices(&self) -> usize {
-        self.slices.values().map(BTreeMap::len).sum()
+        self.slices.len()
     }
 
     pub(crate) fn has_pending(&self) -> bool {
@@ -79,25 +80,20 @@ impl Tracker {
     }
 
     pub(crate) fn upsert_slice(&mut self, slice: EndpointSlice) {
-        let service = slice.name.service.clone();
-        let of_service = self.slices.entry(service.clone()).or_default();
-        if of_service.get(&slice.name.name).is_some_and(|old| **old == slice) {
+        if self.slices.get(&slice.name).is_some_and(|old| **old == slice) {
             return;
         }
+        let service = slice.name.service.clone();
         if let Some(trigger) = slice.trigger {
             self.triggers.entry(service.clone()).or_default().push(trigger);
         }
-        of_service.insert(Arc::clone(&slice.name.name), Arc::new(slice));
+        self.slices.insert(slice.name.clone(), Arc::new(slice));
         self.touched.insert(service);
     }
 
     pub(crate) fn remove_slice(&mut self, name: &SliceName) {
-        let Some(of_service) = self.slices.get_mut(&name.service) else { return };
-        if of_service.remove(&name.name).is_none() {
+        if self.slices.remove(name).is_none() {
             return;
-        }
-        if of_service.is_empty() {
-            self.slices.remove(&name.service);
         }
         self.triggers.remove(&name.service);
         self.touched.insert(name.service.clone());
@@ -143,6 +139,13 @@ impl Tracker {
         Committed { changed, triggers }
     }
 
+    /// The slices of a Service, in the order of their names.
+    fn slices_of<'a>(&'a self, service: &'a ServiceName) -> impl Iterator<Item = &'a EndpointSlice> {
+        let first = SliceName { service: service.clone(), name: "".into() };
+        let from = self.slices.range(first..);
+        from.take_while(move |(name, _)| name.service == *service).map(|(_, slice)| &**slice)
+    }
+
     /// All ports of a Service in this family, frontends not yet resolved.
     fn ports_of(
         &self,
@@ -152,7 +155,6 @@ impl Tracker {
     ) -> Vec<ServicePort> {
         let Some(spec) = spec_of(service, self.family, options) else { return Vec::new() };
         let mut spec = Arc::new(spec);
-        let slices = self.slices.get(&service.name);
         let mut out = Vec::with_capacity(service.ports.len());
         for port in &service.ports {
             let name = ServicePortName {
@@ -165,10 +167,8 @@ impl Tracker {
                 spec = Arc::clone(&old.spec);
             }
             let node = context.node.name.as_str();
-            let mut endpoints: Arc<[Endpoint]> = slices
-                .map(|s| merge(s.values().map(|s| &**s), &port.name, port.protocol, node))
-                .unwrap_or_default()
-                .into();
+            let slices = self.slices_of(&service.name);
+            let mut endpoints: Arc<[Endpoint]> = merge(slices, &port.name, port.protocol, node).into();
             if let Some(old) = before.filter(|old| old.endpoints == endpoints) {
                 endpoints = Arc::clone(&old.endpoints);
             }

@@ -32,7 +32,7 @@ pub(super) fn verify(flags: &ConfigFlags, out: &mut dyn Write) -> anyhow::Result
     let setup = Setup::from_flags(flags)?;
     setup.log()?;
     let mut world = setup.world()?;
-    world.set_host_addresses(proxier_sys::addresses::host_addresses()?.into_iter().map(|(_, ip)| ip));
+    world.set_host_addresses(proxier_sys::addresses::host_addresses()?);
     let commit = setup.read_all(&mut world)?;
     let mut drifted = false;
     for mut instance in setup.instances() {

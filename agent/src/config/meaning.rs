@@ -102,6 +102,8 @@ fn detect_local(raw: &RawConfig, layers: &mut Layers<'_>) -> DetectLocal {
     let mut named = |path, name: &str| {
         if name.is_empty() {
             layers.complain(path, format!("needed when detectLocalMode is {}", raw.detect_local_mode));
+        } else if let Some(why) = no_interface(name) {
+            layers.complain(path, format!("{name:?} is no name of an interface that rules can carry: {why}"));
         }
         name.into()
     };
@@ -123,6 +125,21 @@ fn detect_local(raw: &RawConfig, layers: &mut Layers<'_>) -> DetectLocal {
             }
             DetectLocal::ClusterCidr(cidrs)
         }
+    }
+}
+
+/// Why no interface, or none that rules can tell from others, is called so. The kernel takes at most 15 bytes, without white space, `/` and `:`
+/// (`dev_valid_name` of Linux); a tool takes `+` or `*` at the end for anything, and quotes have a meaning of their own.
+fn no_interface(name: &str) -> Option<&'static str> {
+    let odd = |c: char| !c.is_ascii_graphic() || matches!(c, '/' | ':' | '"' | '\'' | '\\');
+    match name {
+        _ if name.len() > 15 => Some("longer than 15 bytes"),
+        _ if name.contains(odd) => {
+            Some("it has white space, a quote or one of / : \\ in it, or is not ASCII")
+        }
+        _ if name.ends_with(['+', '*']) => Some("it ends like a pattern"),
+        "." | ".." => Some("the kernel does not take it"),
+        _ => None,
     }
 }
 

@@ -215,6 +215,31 @@ featureGates: {AllowServiceExternalIP: true}
 }
 
 #[test]
+fn names_of_interfaces_are_such() {
+    for (name, why) in [
+        ("abcdefghijklmnop", "longer than 15 bytes"),
+        ("a\\\"b", "it has white space, a quote or one of / : \\ in it, or is not ASCII"),
+        ("veth ", "it has white space, a quote or one of / : \\ in it, or is not ASCII"),
+        ("veth+", "it ends like a pattern"),
+        ("cali*", "it ends like a pattern"),
+        ("..", "the kernel does not take it"),
+    ] {
+        let text = name.replace('\\', "\\\\").replace('"', "\\\"");
+        for (mode, key) in
+            [("BridgeInterface", "bridgeInterface"), ("InterfaceNamePrefix", "interfaceNamePrefix")]
+        {
+            let said = format!(
+                "config.yaml: detectLocal.{key}: {name:?} is no name of an interface that rules can carry: {why}"
+            );
+            assert_eq!(
+                faults(&format!("detectLocalMode: {mode}\ndetectLocal: {{{key}: \"{text}\"}}\n")),
+                [said]
+            );
+        }
+    }
+}
+
+#[test]
 fn a_refused_value_is_not_refused_twice() {
     assert_eq!(
         faults("detectLocalMode: InterfaceNamePrefix\ndetectLocal: {interfaceNamePrefix: 5}\n"),

@@ -120,7 +120,8 @@ fn a_deleted_node_object_stays_in_use() {
 #[test]
 fn host_addresses_survive_a_node_update_and_change_nothing_when_repeated() {
     let mut world = world();
-    let addresses = || ["10.0.0.8", "10.0.0.7", "10.0.0.7"].iter().map(|a| a.parse().expect("address"));
+    let all = [("eth1", "10.0.0.8"), ("eth0", "10.0.0.7"), ("eth1", "10.0.0.7"), ("kube-ipvs0", "10.96.0.1")];
+    let addresses = || all.map(|(interface, a)| (interface.to_owned(), a.parse().expect("address")));
     world.set_host_addresses(addresses());
     world.apply(vec![node("n1", "10.0.0.1", "a")]);
     let held = &world.node().host_addresses;

@@ -1,9 +1,16 @@
 //! The backend, driven as the agent drives it, on the running kernel: both variants, each test in network namespaces of its own.
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{major, minor};
 use proxier_core::backend::{
     ApplyReport, Backend, Capabilities, CleanupReport, Drift, Progress, ProgressSink, RenderInput,
     RetryClass, TakeOver,
@@ -16,16 +23,17 @@ use proxier_core::snapshot::Snapshot;
 use proxier_sys::runner::{CommandSpec, Runner, SystemRunner};
 use proxier_testkit::build::History;
 use proxier_testkit::{corpus, scale};
+use proxier_xtables::objects::{ChainId, Op, Rule, Step, Table};
+use proxier_xtables::restore::Patience;
+use proxier_xtables::tool::{self, Variant};
+use proxier_xtables::{accounting, saved};
 
-use crate::accounting::{self, INVALID_DROPPED, LOCALHOST_ACCEPTED};
 use crate::belief::Belief;
 use crate::error::Error;
 use crate::names::{Kind, ServiceNames};
-use crate::objects::{ChainId, Op, Rule, Step, Table};
-use crate::options::{Options, VariantOption};
+use crate::options::{INVALID_DROPPED, LOCALHOST_ACCEPTED, Options, VariantOption};
 use crate::plan::Plan;
-use crate::tool::{self, Variant};
-use crate::{Iptables, saved, takeover};
+use crate::{Iptables, takeover};
 
 const NODE_IP: &str = "192.0.2.3";
 
@@ -550,4 +558,101 @@ fn a_service_that_the_kernel_refuses_is_set_aside_and_the_rest_goes_in() {
         assert!(there(&b, 1) && there(&b, 5), "{variant}");
         assert_eq!(b.drift(), Vec::<String>::new(), "{variant}");
     }
+}
+
+/// A mount namespace with nothing in `/run`: the lock of the legacy tools is another one than the host's there.
+fn own_run() {
+    let none = None::<&str>;
+    unshare(CloneFlags::CLONE_NEWNS).expect("root, to make a mount namespace");
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+    mount(none, "/run", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+}
+
+/// Locks as another program does that writes with the legacy tools. Let go when it is dropped.
+fn lock() -> File {
+    let file = File::create("/run/xtables.lock").unwrap();
+    file.lock().unwrap();
+    file
+}
+
+/// Processes that wait for the lock (proc_locks(5)): `7: -> FLOCK  ADVISORY  WRITE 4242 00:5d:2 0 EOF`.
+fn waiting(lock: &File) -> BTreeSet<u32> {
+    let file = lock.metadata().unwrap();
+    let place = format!("{:02x}:{:02x}:{}", major(file.dev()), minor(file.dev()), file.ino());
+    let all = std::fs::read_to_string("/proc/locks").unwrap();
+    let waits = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let here = words.get(1) == Some(&"->") && words.contains(&place.as_str());
+        here.then(|| words[5].parse().unwrap())
+    };
+    all.lines().filter_map(waits).collect()
+}
+
+/// Another program keeps the lock until one tool has given up waiting for it and a second one waits.
+#[test]
+#[ignore = "needs root, a network and a mount namespace, and six seconds: run by cargo xtask test"]
+fn a_sync_outlasts_a_lock_that_is_held_longer_than_the_tool_waits() {
+    netns_test();
+    own_run();
+    let mut b = Bench::new(Variant::Legacy);
+    fill(&mut b);
+    let held = lock();
+    let holder = thread::spawn(move || {
+        let mut seen = BTreeSet::new();
+        for _ in 0..600 {
+            thread::sleep(Duration::from_millis(50));
+            seen.extend(waiting(&held));
+            if seen.len() > 1 {
+                break;
+            }
+        }
+        drop(held);
+        seen.len()
+    });
+    let report = b.sync();
+    assert_eq!(holder.join().unwrap(), 2, "tools that met the lock");
+    assert_eq!((report.kind, report.attempts), (SyncKind::Full, 1), "{:?}", report.setbacks);
+    assert!(b.host.list().contains(&format!(":{} -", chain(1, Kind::Cluster))), "{:#?}", b.host.list());
+    b.in_order("a lock");
+}
+
+/// Another program holds the lock through all tries: nothing is written and nothing is forgotten. Who starts meanwhile still finds out what
+/// the kernel can do.
+#[test]
+#[ignore = "needs root, a network and a mount namespace: run by cargo xtask test"]
+fn a_lock_that_stays_fails_the_sync_and_the_next_one_brings_everything_in() {
+    netns_test();
+    own_run();
+    let mut inner = backend(Variant::Legacy, IpFamily::Ipv4);
+    inner.patience = Patience { wait: 1, ..Patience::default() };
+    let mut b = Bench::with(Variant::Legacy, inner);
+    fill(&mut b);
+    b.sync();
+    let (before, adopted) = (b.host.list(), b.driver.adopted().unwrap().generation());
+
+    let held = lock();
+    b.put(0, 1, |_| {});
+    b.put(4, 2, |_| {});
+    let snapshot = b.snapshot();
+    for kind in [SyncKind::Partial, SyncKind::Full] {
+        let error = b.driver.sync(&snapshot, kind).unwrap_err();
+        assert_eq!(error.class, RetryClass::Transient, "{kind:?}: {error}");
+        assert!(error.to_string().contains("held by another program for 3 tries"), "{kind:?}: {error}");
+        assert_eq!(b.driver.adopted().unwrap().generation(), adopted, "{kind:?}");
+        assert!(b.driver.set_aside().is_empty(), "{kind:?}: no service is blamed");
+        assert_eq!(b.host.list(), before, "{kind:?}");
+        assert_eq!(b.drift(), Vec::<String>::new(), "{kind:?}: the belief is of what is there");
+    }
+    let found = Iptables::new(IpFamily::Ipv4, options(Variant::Legacy)).probe().unwrap();
+    let untried: Vec<_> = found.requirements.iter().filter(|r| r.detail.contains("not tried")).collect();
+    assert!(found.usable() && untried.is_empty(), "{untried:?}");
+
+    drop(held);
+    b.put(5, 1, |_| {});
+    let report = b.sync();
+    assert_eq!((report.attempts, report.changed_ports), (1, 3), "{:?}", report.setbacks);
+    for number in [4, 5] {
+        assert!(b.host.list().contains(&format!(":{} -", chain(number, Kind::Cluster))), "{number}");
+    }
+    b.in_order("the lock was let go");
 }

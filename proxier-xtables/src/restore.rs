@@ -2,6 +2,10 @@
 //!
 //! Each table's part of an input is a process of its own: the kernel takes or leaves a table's part as one in any case, and so a part that
 //! met a lock can be given again without doing anything twice.
+//!
+//! That lock, a file that every program with the legacy tools locks while it writes, is waited for: see [`Patience`]. With the nft variant
+//! there is none. Whoever commits there names the generation of the ruleset that it looked at; if another program was faster, the kernel
+//! refuses (`ERESTART`), and the tool looks again and repeats its commit by itself.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,7 +13,7 @@ use std::time::Duration;
 
 use proxier_core::backend::{ApplyReport, Progress, ProgressSink, Refused, RetryClass};
 use proxier_core::ids::ServicePortName;
-use proxier_sys::runner::{CommandSpec, DEFAULT_TIMEOUT, Output, Runner};
+use proxier_sys::runner::{CommandSpec, DEFAULT_TIMEOUT, Output, RunError, Runner};
 
 use crate::error::{Error, RefusedLine};
 use crate::message::{self, Complaint, Failure};
@@ -17,20 +21,57 @@ use crate::objects::{Input, Op, Rule, Step};
 use crate::tool::Tools;
 use crate::trial::{self, NewTrial};
 
-/// How long the tool waits for the lock, in seconds (iptables spec 2).
-pub const WAIT: &str = "5";
-/// How often a part that met a lock is given to the tool.
-const TRIES: u32 = 3;
+/// How long a lock that another program holds is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Seconds that the tool waits; 0 counts as 1, since with `-w 0` it waits for ever.
+    pub wait: u32,
+    /// How often a part that met the lock is given to the tool; at least once.
+    pub tries: u32,
+}
+
+impl Default for Patience {
+    /// Five seconds (iptables spec 2), three times: who holds it for longer is stuck, and a sync that has failed is tried again.
+    fn default() -> Self {
+        Self { wait: 5, tries: 3 }
+    }
+}
+
 /// A line of an input takes some 30 microseconds of a fast processor, and one that is shared has to wait for its turn.
 const FOR_A_LINE: Duration = Duration::from_millis(2);
 
 /// The command that takes an input.
 #[must_use]
-pub fn command(tools: &Tools, text: &str) -> CommandSpec {
+pub fn command(tools: &Tools, text: &str, patience: Patience) -> CommandSpec {
     let lines = u32::try_from(text.len() / 64).unwrap_or(u32::MAX);
-    CommandSpec::new(&tools.restore, ["-w", WAIT, "--noflush", "--counters"])
+    let wait = patience.wait.max(1);
+    CommandSpec::new(&tools.restore, ["-w", &wait.to_string(), "--noflush", "--counters"])
         .stdin(text)
-        .timeout(DEFAULT_TIMEOUT.saturating_add(FOR_A_LINE.saturating_mul(lines)))
+        .timeout(
+            DEFAULT_TIMEOUT
+                .saturating_add(Duration::from_secs(wait.into()))
+                .saturating_add(FOR_A_LINE.saturating_mul(lines)),
+        )
+}
+
+/// Gives one table's text to the tool, again while it meets the lock. Gives back the last answer.
+pub(crate) fn give(
+    runner: &dyn Runner,
+    tools: &Tools,
+    text: &str,
+    patience: Patience,
+) -> Result<Output, RunError> {
+    let command = command(tools, text, patience);
+    let mut tries = 1;
+    loop {
+        let output = runner.run(&command)?;
+        if output.success() || tries >= patience.tries {
+            return Ok(output);
+        }
+        let Failure::Locked(message) = message::read(&output) else { return Ok(output) };
+        tracing::warn!(family = %tools.family, tries, message, "waiting for the xtables lock");
+        tries += 1;
+    }
 }
 
 /// What a rule jumps to.
@@ -49,6 +90,8 @@ pub struct Restorer<'a> {
     pub tools: &'a Tools,
     /// Where to look for what was refused when the tool does not say.
     pub trial: NewTrial<'a>,
+    /// With the lock.
+    pub patience: Patience,
 }
 
 impl std::fmt::Debug for Restorer<'_> {
@@ -87,11 +130,12 @@ impl Restorer<'_> {
     pub fn check(&self, inputs: &[Input]) -> Result<(), Error> {
         let place = (self.trial)();
         let place = place.map_err(|message| Error::Denied { tool: self.tools.restore.clone(), message })?;
-        let again = Restorer { runner: &*place, tools: self.tools, trial: self.trial };
+        let again = Restorer { runner: &*place, ..*self };
         for input in inputs {
             let steps: Vec<&Step> = input.steps.iter().collect();
             let alone = trial::standing_alone(&steps);
-            trial::accounts(&*place, &alone);
+            // Without one, the rule is refused, and that is the answer.
+            let _ = trial::accounts(&*place, &alone);
             again.run(&[alone], &mut |_| {})?;
         }
         Ok(())
@@ -100,30 +144,20 @@ impl Restorer<'_> {
     /// Gives one table's part to the tool; returns its size.
     fn part(&self, part: &Input) -> Result<usize, Error> {
         let (text, origins) = part.text();
-        let command = command(self.tools, &text);
-        let mut tries = 1;
-        loop {
-            let output = self.runner.run(&command)?;
-            if output.success() {
-                return Ok(text.len());
-            }
-            let tool = self.tools.restore.clone();
-            match message::read(&output) {
-                Failure::Locked(message) if tries < TRIES => {
-                    tracing::warn!(family = %self.tools.family, tries, message, "waiting for the xtables lock");
-                    tries += 1;
-                }
-                Failure::Locked(message) => return Err(Error::Locked { tool, tries, message }),
-                Failure::Denied(message) => return Err(Error::Denied { tool, message }),
-                Failure::Other(message) => {
-                    return Err(Error::Failed { tool, code: output.code, message });
-                }
-                Failure::Lines(complaints) => {
-                    log_refused(&text, &output, &complaints);
-                    return Err(self.refused(&part.steps, &origins, complaints));
-                }
-            }
+        let output = give(self.runner, self.tools, &text, self.patience)?;
+        if output.success() {
+            return Ok(text.len());
         }
+        let tool = self.tools.restore.clone();
+        Err(match message::read(&output) {
+            Failure::Locked(message) => Error::Locked { tool, tries: self.patience.tries, message },
+            Failure::Denied(message) => Error::Denied { tool, message },
+            Failure::Other(message) => Error::Failed { tool, code: output.code, message },
+            Failure::Lines(complaints) => {
+                log_refused(&text, &output, &complaints);
+                self.refused(&part.steps, &origins, complaints)
+            }
+        })
     }
 
     /// Names the service ports that lines were for.

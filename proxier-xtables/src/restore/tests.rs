@@ -3,9 +3,9 @@ use proxier_core::ids::{IpFamily, Protocol, ServiceName};
 
 use super::*;
 use crate::objects::{ChainId, Table};
-use crate::script::Script;
 use crate::tool::{Variant, Version};
 use crate::trial::Trial;
+use proxier_testkit::script::Script;
 
 const RESTORE: &str = "iptables-restore -w 5 --noflush --counters";
 const LOCK: &str = "Another app is currently holding the xtables lock. Stopped waiting after 5s.\n";
@@ -43,7 +43,8 @@ fn no_trial() -> Result<Box<dyn Trial>, String> {
 }
 
 fn run(script: &Script, inputs: &[Input]) -> Result<ApplyReport, Error> {
-    Restorer { runner: script, tools: &tools(), trial: &no_trial }.run(inputs, &mut |_| {})
+    Restorer { runner: script, tools: &tools(), trial: &no_trial, patience: Patience::default() }
+        .run(inputs, &mut |_| {})
 }
 
 /// Two tables; in nat a service port's chain, then one that it jumps to.
@@ -143,7 +144,7 @@ fn a_refused_commit_without_a_place_to_try_asks_for_a_full_sync() {
 struct Place;
 
 impl Runner for Place {
-    fn run(&self, command: &CommandSpec) -> Result<Output, proxier_sys::runner::RunError> {
+    fn run(&self, command: &CommandSpec) -> Result<Output, RunError> {
         let input = String::from_utf8_lossy(command.stdin.as_deref().unwrap_or_default()).into_owned();
         let code = i32::from(input.contains("10.96.0.1"));
         Ok(Output { code, stderr: b"iptables-restore: line 9 failed\n".to_vec(), ..Output::default() })
@@ -160,7 +161,7 @@ impl Trial for Place {
 fn a_refused_commit_is_looked_into_by_halves() {
     let script = Script::new().says(RESTORE, "").fails(RESTORE, 1, "iptables-restore: line 5 failed\n");
     let place = || Ok(Box::new(Place) as Box<dyn Trial>);
-    let error = Restorer { runner: &script, tools: &tools(), trial: &place }
+    let error = Restorer { runner: &script, tools: &tools(), trial: &place, patience: Patience::default() }
         .run(&[two_tables()], &mut |_| {})
         .unwrap_err();
     let names: Vec<_> = error.refused().iter().map(|r| r.port.to_string()).collect();
@@ -180,9 +181,48 @@ fn targets_are_the_last_jump() {
     }
 }
 
+/// Takes nothing, since someone holds the lock.
+struct Locked;
+
+impl Runner for Locked {
+    fn run(&self, _command: &CommandSpec) -> Result<Output, RunError> {
+        Ok(Output { code: 4, stderr: LOCK.into(), ..Output::default() })
+    }
+}
+
+impl Trial for Locked {
+    fn account(&self, _name: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_lock_that_is_met_while_looking_for_what_was_refused_blames_nobody() {
+    let script = Script::new().says(RESTORE, "").fails(RESTORE, 1, "iptables-restore: line 5 failed\n");
+    let place = || Ok(Box::new(Locked) as Box<dyn Trial>);
+    let error = Restorer { runner: &script, tools: &tools(), trial: &place, patience: Patience::default() }
+        .run(&[two_tables()], &mut |_| {})
+        .unwrap_err();
+    assert_eq!((error.refused().len(), error.retry_class()), (0, RetryClass::NeedsFullSync));
+}
+
+#[test]
+fn as_long_and_as_often_as_is_said() {
+    let said = LOCK.replace("5s", "7s");
+    let script = Script::new().fails("iptables-restore -w 7 --noflush --counters", 4, &said);
+    let patience = Patience { wait: 7, tries: 2 };
+    let restorer = Restorer { runner: &script, tools: &tools(), trial: &no_trial, patience };
+    let error = restorer.run(&[two_tables()], &mut |_| {}).unwrap_err();
+    assert!(matches!(error, Error::Locked { tries: 2, .. }), "{error}");
+    assert_eq!(script.inputs().len(), 2);
+    let never = Patience { wait: 0, tries: 1 };
+    assert_eq!(command(&tools(), "", never).args, ["-w", "1", "--noflush", "--counters"], "0 is for ever");
+}
+
 #[test]
 fn large_inputs_get_more_time() {
-    let small = command(&tools(), "*nat\nCOMMIT\n").timeout;
-    let large = command(&tools(), &"-A KUBE-SERVICES\n".repeat(1_000_000)).timeout;
+    let patience = Patience::default();
+    let small = command(&tools(), "*nat\nCOMMIT\n", patience).timeout;
+    let large = command(&tools(), &"-A KUBE-SERVICES\n".repeat(1_000_000), patience).timeout;
     assert!(small >= DEFAULT_TIMEOUT && large > small * 10, "{small:?} {large:?}");
 }
