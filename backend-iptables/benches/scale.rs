@@ -8,12 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backend_iptables::objects::{ChainId, Input, Op, Step, Table as RuleTable};
 use backend_iptables::options::VariantOption;
-use backend_iptables::restore::Restorer;
-use backend_iptables::saved::{self, Saved};
-use backend_iptables::tool::{self, Tools, Variant};
-use backend_iptables::trial::scratch;
 use backend_iptables::{Iptables, Options};
 use nix::sys::resource::{UsageWho, getrusage};
 use proxier_core::cluster::{Cluster, DetectLocal, TrafficOptions};
@@ -23,6 +18,11 @@ use proxier_sys::netns;
 use proxier_sys::runner::SystemRunner;
 use proxier_testkit::bench::{Arguments, Change, Fleet, Size, Table, report};
 use proxier_testkit::scale;
+use proxier_xtables::objects::{ChainId, Input, Op, Step, Table as RuleTable};
+use proxier_xtables::restore::Restorer;
+use proxier_xtables::saved::{self, Saved};
+use proxier_xtables::tool::{self, Tools, Variant};
+use proxier_xtables::trial::scratch;
 
 /// Endpoints beyond which a load takes minutes.
 const MOST: u32 = 60_000;

@@ -13,9 +13,9 @@
 use std::collections::BTreeMap;
 
 use proxier_core::ids::ServicePortName;
+use proxier_xtables::objects::{ChainId, Input, Op, Rule, Step, Table};
 
 use crate::desired::Group;
-use crate::objects::{ChainId, Input, Op, Rule, Step, Table};
 use crate::skeleton::Shared;
 
 /// One part of an input, or what is added to it for one service port.

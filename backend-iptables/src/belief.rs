@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use proxier_core::ids::{Generation, ServicePortName};
+use proxier_xtables::objects::{ChainId, Rule};
 
 use crate::desired::{Desired, Group, Want};
 use crate::environment::Environment;
 use crate::fragment::Programmed;
-use crate::objects::{ChainId, Rule};
 use crate::skeleton::{self, Shared};
 
 /// What the kernel is believed to hold. Cheap to clone: its map is persistent.

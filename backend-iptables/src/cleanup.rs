@@ -6,13 +6,12 @@
 use proxier_core::backend::CleanupReport;
 use proxier_core::ids::IpFamily;
 use proxier_sys::runner::Runner;
-
-use crate::error::Error;
-use crate::objects::{ChainId, Input, Op, Step, Table};
-use crate::restore::{self, Restorer};
-use crate::saved::{self, Saved};
-use crate::tool::{self, Tools, Variant};
-use crate::trial::NewTrial;
+use proxier_xtables::Error;
+use proxier_xtables::objects::{ChainId, Input, Op, Step, Table};
+use proxier_xtables::restore::{self, Restorer};
+use proxier_xtables::saved::{self, Saved};
+use proxier_xtables::tool::{self, Tools, Variant};
+use proxier_xtables::trial::NewTrial;
 
 /// Chains of filter that are ours alone.
 const FILTER: [&str; 6] = [
@@ -84,7 +83,8 @@ fn one(
 fn removal(saved: &Saved, table: Table) -> (Vec<Step>, Vec<ChainId>) {
     let ours: Vec<&ChainId> =
         saved.chains.keys().filter(|c| c.table == table && is_ours(table, &c.name)).collect();
-    let to_ours = |rule: &crate::objects::Rule| restore::target(rule).is_some_and(|t| is_ours(table, t));
+    let to_ours =
+        |rule: &proxier_xtables::objects::Rule| restore::target(rule).is_some_and(|t| is_ours(table, t));
     let mut jumps = Vec::new();
     for (chain, rules) in saved.chains.iter().filter(|(c, _)| c.table == table && !is_ours(table, &c.name)) {
         jumps.extend(rules.iter().filter(|r| to_ours(r)).map(|r| Op::Delete(chain.clone(), r.clone())));
@@ -119,8 +119,8 @@ fn bounded(chains: &[ChainId], variant: Variant) -> Vec<Vec<Step>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::Script;
-    use crate::trial::Trial;
+    use proxier_testkit::script::Script;
+    use proxier_xtables::trial::Trial;
 
     fn no_trial() -> Result<Box<dyn Trial>, String> {
         Err("no right".to_owned())

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use proxier_core::ids::ServicePortName;
+use proxier_xtables::objects::Rule;
 
 use crate::desired::Group;
-use crate::objects::Rule;
 
 /// What a shared chain lacks, and what is in it that must not be.
 #[derive(Debug, Default)]

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use proxier_core::ids::ServicePortName;
-
-use crate::objects::{ChainId, Rule};
+use proxier_xtables::objects::{ChainId, Rule};
 
 /// What one chain must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

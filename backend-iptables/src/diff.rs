@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use proxier_core::backend::{Drift, DriftItem};
+use proxier_xtables::objects::{ChainId, Rule};
+use proxier_xtables::saved::Saved;
 
 use crate::belief::Belief;
 use crate::compare::Dispatch;
 use crate::desired::{Desired, Want};
-use crate::objects::{ChainId, Rule};
-use crate::saved::Saved;
 use crate::{skeleton, takeover};
 
 /// How the tables differ from a belief.

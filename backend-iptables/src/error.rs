@@ -2,93 +2,15 @@
 
 use proxier_core::backend::{BackendError, Refused, RetryClass};
 use proxier_sys::netlink::NetlinkError;
-use proxier_sys::runner::RunError;
 use proxier_sys::sysctl::SysctlError;
-
-use crate::objects::Table;
-
-/// A line of an input that the tool or the kernel refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedLine {
-    /// The line, or what is known of it.
-    pub line: String,
-    /// The answer.
-    pub answer: String,
-}
 
 /// An error of this backend.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A tool did not run to its end.
+    /// The tools, or what they refused.
     #[error(transparent)]
-    Tool(#[from] RunError),
-    /// The tools of no variant are installed, or not those of the one that was asked for.
-    #[error("no usable iptables: {looked_for}")]
-    NoTools {
-        /// What was looked for, and what was found instead.
-        looked_for: String,
-    },
-    /// The xtables lock was held by another program all the time. Nothing was written.
-    #[error("{tool}: the xtables lock was held by another program for {tries} tries: {message}")]
-    Locked {
-        /// The tool.
-        tool: String,
-        /// How often it was tried.
-        tries: u32,
-        /// Its message.
-        message: String,
-    },
-    /// This process may not do it, or the kernel lacks the table.
-    #[error("{tool}: {message}")]
-    Denied {
-        /// The tool.
-        tool: String,
-        /// Its message.
-        message: String,
-    },
-    /// Another program put something into a table that the tool cannot show.
-    #[error("table {} cannot be read: {message}", table.name())]
-    Incompatible {
-        /// The table.
-        table: Table,
-        /// The tool's message.
-        message: String,
-    },
-    /// A listing that is not one.
-    #[error("line {line} of {tool}'s listing: {text:?}")]
-    Listing {
-        /// The tool.
-        tool: String,
-        /// Number of the line, from 1.
-        line: usize,
-        /// Its text.
-        text: String,
-    },
-    /// Lines of an input were refused; nothing of its table is in force.
-    #[error("{count} lines refused, the first: {}: {}", first.line, first.answer)]
-    Refused {
-        /// The first of them.
-        first: Box<RefusedLine>,
-        /// How many.
-        count: usize,
-        /// The service ports they were for.
-        ports: Vec<Refused>,
-        /// Lines that belong to no service port are among them.
-        shared: bool,
-        /// What a caller can do.
-        class: RetryClass,
-    },
-    /// A tool failed otherwise.
-    #[error("{tool} ended with {code}: {message}")]
-    Failed {
-        /// The tool.
-        tool: String,
-        /// Its exit status.
-        code: i32,
-        /// Its first message.
-        message: String,
-    },
+    Xtables(#[from] proxier_xtables::Error),
     /// Node ports on loopback need a setting that could not be made (iptables spec 5.9).
     #[error("node ports on loopback addresses need route_localnet: {0}")]
     RouteLocalnet(#[source] SysctlError),
@@ -103,17 +25,9 @@ pub enum Error {
 impl BackendError for Error {
     fn retry_class(&self) -> RetryClass {
         match self {
-            Self::Tool(RunError::Missing { .. }) | Self::NoTools { .. } => RetryClass::Unsupported,
-            Self::Tool(RunError::Start { .. }) => RetryClass::Misconfigured,
-            // Killed, or not heard: what it did is not known.
-            Self::Tool(_) => RetryClass::NeedsFullSync,
-            Self::Locked { .. } => RetryClass::Transient,
-            Self::Denied { .. } | Self::RouteLocalnet(_) | Self::Incompatible { .. } => {
-                RetryClass::Misconfigured
-            }
-            Self::Listing { .. } => RetryClass::Bug,
-            Self::Refused { class, .. } => *class,
-            Self::Failed { .. } | Self::Counters(_) => RetryClass::NeedsFullSync,
+            Self::Xtables(error) => error.retry_class(),
+            Self::RouteLocalnet(_) => RetryClass::Misconfigured,
+            Self::Counters(_) => RetryClass::NeedsFullSync,
             Self::Netlink(error) if error.is_permission() => RetryClass::Misconfigured,
             Self::Netlink(_) => RetryClass::Transient,
         }
@@ -121,7 +35,7 @@ impl BackendError for Error {
 
     fn refused(&self) -> &[Refused] {
         match self {
-            Self::Refused { ports, shared: false, .. } => ports,
+            Self::Xtables(error) => error.refused(),
             _ => &[],
         }
     }

@@ -7,10 +7,10 @@ use ipnet::IpNet;
 use proxier_core::ids::EndpointAddr;
 use proxier_core::model::{Endpoint, TrafficPolicy};
 use proxier_core::snapshot::{Frontend, FrontendKey, FrontendKind, ServicePort};
+use proxier_xtables::objects::{ChainId, Name, Rule, Table};
 
 use crate::environment::Environment;
 use crate::names::{Kind, ServiceNames};
-use crate::objects::{ChainId, Name, Rule, Table};
 use crate::options::LOCALHOST_ACCEPTED;
 use crate::rule::{Draft, End};
 use crate::skeleton::{MARK_MASQ, PROXY_FIREWALL, Shared, loopback};

@@ -10,20 +10,20 @@ use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::Snapshot;
 use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
+use proxier_xtables::accounting;
+use proxier_xtables::objects::{Rule, Table};
+use proxier_xtables::restore::Restorer;
+use proxier_xtables::saved::{self, Saved};
+use proxier_xtables::spelling::canonical;
+use proxier_xtables::tool::Tools;
+use proxier_xtables::trial::scratch;
 
-use crate::accounting::{self, INVALID_DROPPED, LOCALHOST_ACCEPTED};
 use crate::belief::Belief;
 use crate::desired::Desired;
 use crate::error::Error;
-use crate::objects::{Rule, Table};
-use crate::options::{Facts, Options};
+use crate::options::{Facts, INVALID_DROPPED, LOCALHOST_ACCEPTED, Options};
 use crate::plan::Plan;
 use crate::probe;
-use crate::restore::Restorer;
-use crate::saved::{self, Saved};
-use crate::spelling::canonical;
-use crate::tool::Tools;
-use crate::trial::scratch;
 use crate::{cleanup, diff, localnet, render, skeleton, takeover};
 
 /// The iptables backend of one IP family.
@@ -72,7 +72,8 @@ impl Iptables {
         if self.found.is_none() {
             self.probe()?;
         }
-        self.found.clone().ok_or_else(|| Error::NoTools { looked_for: self.family.to_string() })
+        let none = || proxier_xtables::Error::NoTools { looked_for: self.family.to_string() };
+        Ok(self.found.clone().ok_or_else(none)?)
     }
 
     /// What the tables hold: what is ours, what leads to it, and what may.
@@ -83,7 +84,7 @@ impl Iptables {
                 || chain == skeleton::FIREWALL
                 || skeleton::is_built_in(chain)
         };
-        saved::read(&self.runner, &found.tools, keep)
+        Ok(saved::read(&self.runner, &found.tools, keep)?)
     }
 
     /// The same, rules in our spelling where the tool has another.
@@ -180,7 +181,7 @@ impl Backend for Iptables {
 
     fn check(&mut self, plan: &Plan) -> Result<(), Error> {
         let found = self.found()?;
-        self.restorer(&found).check(plan.inputs())
+        Ok(self.restorer(&found).check(plan.inputs())?)
     }
 
     fn apply(&mut self, plan: Plan, progress: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Error> {
@@ -222,7 +223,7 @@ impl Backend for Iptables {
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, Error> {
-        cleanup::cleanup(&self.runner, &scratch, self.family)
+        Ok(cleanup::cleanup(&self.runner, &scratch, self.family)?)
     }
 }
 

@@ -2,8 +2,7 @@
 
 use proxier_core::ids::{EndpointAddr, ServicePortName};
 use proxier_core::names::chain_hash;
-
-use crate::objects::Name;
+use proxier_xtables::objects::Name;
 
 /// Most bytes of a chain's name: the tools say `too long (must be under 29 chars)`.
 pub const MAX_NAME: usize = 28;

@@ -2,8 +2,12 @@
 
 use serde::Deserialize;
 
-pub use crate::accounting::{INVALID_DROPPED, LOCALHOST_ACCEPTED};
-pub use crate::tool::Variant;
+pub use proxier_xtables::tool::Variant;
+
+/// Counts packets that connection tracking calls invalid and that are dropped therefore.
+pub const INVALID_DROPPED: &str = "ct_state_invalid_dropped_pkts";
+/// Counts packets to node ports on loopback addresses.
+pub const LOCALHOST_ACCEPTED: &str = "localhost_nps_accepted_pkts";
 
 /// Which of the two implementations of iptables is used (iptables spec 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

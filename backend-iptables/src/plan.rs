@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 
 use proxier_core::backend::{Plan as CorePlan, PlanEntry, Unsupported};
 use proxier_core::ids::{IpFamily, ServiceName, ServicePortName};
+use proxier_xtables::objects::Input;
+use proxier_xtables::saved::Saved;
 
 use crate::belief::Belief;
-use crate::objects::Input;
-use crate::saved::Saved;
 use crate::takeover;
 
 /// A plan of this backend.

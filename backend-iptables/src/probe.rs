@@ -1,21 +1,18 @@
 //! Which of the things this backend needs are on this host.
 //!
-//! Every match and target is tried for real in a network namespace of its own (see [`crate::trial`]): the host's tables are not touched, and
+//! Every match and target is tried for real in a network namespace of its own (see [`proxier_xtables::trial`]): the host's tables are not touched, and
 //! tool and kernel are asked instead of version numbers.
 
 use proxier_core::backend::{Atomicity, Capabilities, Requirement};
 use proxier_core::ids::{IpFamily, Protocol};
 use proxier_sys::runner::Runner;
 use proxier_sys::sysctl::Sysctl;
+use proxier_xtables::Error;
+use proxier_xtables::feature::{self, Feature};
+use proxier_xtables::objects::Table::{Filter, Mangle, Nat};
+use proxier_xtables::tool::{self, Chosen, Tools, Variant};
+use proxier_xtables::trial::{NewTrial, Trial};
 use std::path::Path;
-
-use crate::error::Error;
-use crate::message::{self, Failure};
-use crate::objects::{ChainId, Table};
-use crate::restore;
-use crate::saved;
-use crate::tool::{self, Chosen, OLDEST, Tools, Variant};
-use crate::trial::{NewTrial, Trial};
 
 /// What was found: for an operator, and for what rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +27,7 @@ pub struct Probed {
     pub recent: bool,
     /// Rules may mention counting objects.
     pub nfacct: bool,
-    /// The tool prints rules as they were written. Where it does not, compare by [`crate::spelling::canonical`].
+    /// The tool prints rules as they were written. Where it does not, compare by [`proxier_xtables::spelling::canonical`].
     pub same_spelling: bool,
     /// `nf_conntrack_tcp_be_liberal` could be read and is not 0 (iptables spec 5.2).
     pub tcp_be_liberal: bool,
@@ -47,20 +44,7 @@ pub fn probe(
     family: IpFamily,
     wanted: Option<Variant>,
 ) -> Result<Probed, Error> {
-    let (chosen, tools) = match tool::choose(runner, family, wanted) {
-        Ok(chosen) => {
-            let requirement = told("iptables tools", true, true, described(&chosen));
-            (Some(chosen), requirement)
-        }
-        Err(error @ Error::NoTools { .. }) => (None, told("iptables tools", false, true, error.to_string())),
-        Err(error) => return Err(error),
-    };
-    let mut requirements = vec![tools];
-    if let Some(chosen) = &chosen {
-        let version = chosen.tools.version;
-        let what = format!("iptables {OLDEST} or newer");
-        requirements.push(told(&what, version >= OLDEST, true, version.to_string()));
-    }
+    let (chosen, mut requirements) = tool::look(runner, family, wanted)?;
     if family == IpFamily::Ipv6 {
         requirements.push(ipv6(sysctl, Path::new("/proc/net/if_inet6")));
     }
@@ -97,11 +81,6 @@ fn told(what: &str, found: bool, required: bool, detail: String) -> Requirement 
     Requirement { what: what.to_owned(), found, required, detail }
 }
 
-fn described(chosen: &Chosen) -> String {
-    let tools = &chosen.tools;
-    format!("{} {} ({}): {}", tools.tool, tools.version, tools.variant, chosen.reason)
-}
-
 /// IPv6 may be missing or off (iptables spec 2).
 fn ipv6(sysctl: &Sysctl, interfaces: &Path) -> Requirement {
     let what = "IPv6";
@@ -131,90 +110,49 @@ const RECENT: &str = "match recent";
 const NFACCT: &str = "match nfacct";
 const REJECT: &str = "target REJECT";
 const SPELLING: &str = "rules printed as written";
-const PROBE: &str = "proxier_probe";
-
-struct Feature {
-    name: &'static str,
-    required: bool,
-    table: &'static str,
-    rule: &'static str,
-}
-
-const fn needed(name: &'static str, table: &'static str, rule: &'static str) -> Feature {
-    Feature { name, required: true, table, rule }
-}
-
-const fn optional(name: &'static str, table: &'static str, rule: &'static str) -> Feature {
-    Feature { name, required: false, table, rule }
-}
 
 /// All that rules of iptables spec 5 are made of.
 const FEATURES: [Feature; 16] = [
-    needed("table filter", "filter", "-j ACCEPT"),
-    needed("table nat", "nat", "-j ACCEPT"),
-    optional("table mangle", "mangle", "-j ACCEPT"),
-    needed("match comment", "nat", "-m comment --comment probe"),
-    needed("match conntrack", "filter", "-m conntrack --ctstate INVALID -j DROP"),
-    needed("match mark", "nat", "-m mark ! --mark 0x4000/0x4000 -j RETURN"),
-    needed("match addrtype", "nat", "-m addrtype --dst-type LOCAL -j RETURN"),
-    needed("match statistic", "nat", "-m statistic --mode random --probability 0.5 -j RETURN"),
-    needed(
+    Feature::needed("table filter", Filter, &["-j ACCEPT"]),
+    Feature::needed("table nat", Nat, &["-j ACCEPT"]),
+    Feature::optional("table mangle", Mangle, &["-j ACCEPT"]),
+    Feature::needed("match comment", Nat, &["-m comment --comment probe"]),
+    Feature::needed("match conntrack", Filter, &["-m conntrack --ctstate INVALID -j DROP"]),
+    Feature::needed("match mark", Nat, &["-m mark ! --mark 0x4000/0x4000 -j RETURN"]),
+    Feature::needed("match addrtype", Nat, &["-m addrtype --dst-type LOCAL -j RETURN"]),
+    Feature::needed("match statistic", Nat, &["-m statistic --mode random --probability 0.5 -j RETURN"]),
+    Feature::needed(
         "matches tcp, udp",
-        "nat",
-        "-p tcp -m tcp --dport 1 -j RETURN\n-A KUBE-PROBE -p udp -m udp --dport 1 -j RETURN",
+        Nat,
+        &["-p tcp -m tcp --dport 1 -j RETURN", "-p udp -m udp --dport 1 -j RETURN"],
     ),
-    optional("match sctp", "nat", "-p sctp -m sctp --dport 1 -j RETURN"),
-    optional(RECENT, "nat", "-m recent --name proxier_probe --set -j RETURN"),
-    needed("target MARK", "nat", "-j MARK --set-xmark 0x4000/0x4000"),
-    needed("target MASQUERADE", "nat", "-j MASQUERADE"),
-    optional(RANDOM_FULLY, "nat", "-j MASQUERADE --random-fully"),
-    optional(NFACCT, "filter", "-m nfacct --nfacct-name proxier_probe -j DROP"),
-    needed(REJECT, "filter", "-j REJECT"),
+    Feature::optional("match sctp", Nat, &["-p sctp -m sctp --dport 1 -j RETURN"]),
+    Feature::optional(RECENT, Nat, &["-m recent --name proxier_probe --set -j RETURN"]).assumed(),
+    Feature::needed("target MARK", Nat, &["-j MARK --set-xmark 0x4000/0x4000"]),
+    Feature::needed("target MASQUERADE", Nat, &["-j MASQUERADE"]),
+    Feature::optional(RANDOM_FULLY, Nat, &["-j MASQUERADE --random-fully"]),
+    Feature::optional(NFACCT, Filter, &["-m nfacct --nfacct-name proxier_probe -j DROP"]),
+    Feature::needed(REJECT, Filter, &["-j REJECT"]),
 ];
 
 /// Tries each feature in a place of its own.
 fn features(trial: NewTrial<'_>, tools: &Tools) -> Vec<Requirement> {
-    let dnat = match tools.family {
-        IpFamily::Ipv4 => "-p tcp -m tcp -j DNAT --to-destination 192.0.2.1:1",
-        IpFamily::Ipv6 => "-p tcp -m tcp -j DNAT --to-destination [2001:db8::1]:1",
+    let dnat: &[&str] = match tools.family {
+        IpFamily::Ipv4 => &["-p tcp -m tcp -j DNAT --to-destination 192.0.2.1:1"],
+        IpFamily::Ipv6 => &["-p tcp -m tcp -j DNAT --to-destination [2001:db8::1]:1"],
     };
-    let all = FEATURES.into_iter().chain([needed("target DNAT", "nat", dnat)]);
+    let all = FEATURES.into_iter().chain([Feature::needed("target DNAT", Nat, dnat)]);
     match trial() {
         Ok(place) => {
-            let mut told: Vec<Requirement> =
-                all.map(|feature| try_feature(&*place, tools, &feature)).collect();
+            let mut told: Vec<Requirement> = all.map(|feature| feature.tried(&*place, tools)).collect();
             told.push(spelling(&*place, tools));
             told
         }
-        // Without the right to try, what the tool refuses later says the same; only what is optional is not counted on.
+        // The tested version's spelling is the one that is written.
         Err(reason) => all
-            .map(|f| (f.name, f.required || f.name == RECENT, f.required))
-            // The tested version's spelling is the one that is written.
-            .chain([(SPELLING, true, false)])
-            .map(|(name, found, required)| told(name, found, required, format!("not tried: {reason}")))
+            .map(|feature| feature.untried(&reason))
+            .chain([told(SPELLING, true, false, format!("not tried: {reason}"))])
             .collect(),
-    }
-}
-
-fn try_feature(place: &dyn Trial, tools: &Tools, feature: &Feature) -> Requirement {
-    let told = |found, detail| told(feature.name, found, feature.required, detail);
-    if feature.name == NFACCT
-        && let Err(reason) = place.account(PROBE)
-    {
-        return told(false, reason);
-    }
-    let Feature { table, rule, .. } = feature;
-    let input = format!("*{table}\n:KUBE-PROBE - [0:0]\n-A KUBE-PROBE {rule}\nCOMMIT\n");
-    match place.run(&restore::command(tools, &input)) {
-        Ok(output) if output.success() => told(true, "yes".to_owned()),
-        Ok(output) => told(
-            false,
-            match message::read(&output) {
-                Failure::Lines(lines) => lines.into_iter().next().map(|c| c.answer).unwrap_or_default(),
-                Failure::Locked(said) | Failure::Denied(said) | Failure::Other(said) => said,
-            },
-        ),
-        Err(error) => told(false, error.to_string()),
     }
 }
 
@@ -238,29 +176,16 @@ fn spelling(place: &dyn Trial, tools: &Tools) -> Requirement {
         IpFamily::Ipv6 => "2001:db8::1/128",
     };
     let written = WRITTEN.map(|rule| rule.replace("{}", address));
-    let lines: String = written.iter().map(|rule| format!("-A KUBE-PROBE {rule}\n")).collect();
-    let input = format!("*nat\n:KUBE-PROBE - [0:0]\n{lines}COMMIT\n");
-    match place.run(&restore::command(tools, &input)) {
-        Ok(output) if output.success() => {}
-        Ok(output) => return told(false, output.first_error_line()),
-        Err(error) => return told(false, error.to_string()),
-    }
-    let read = match saved::read(place, tools, |table, chain| table == Table::Nat && chain == "KUBE-PROBE") {
-        Ok(read) => read,
-        Err(error) => return told(false, error.to_string()),
-    };
-    let chain = ChainId { table: Table::Nat, name: "KUBE-PROBE".into() };
-    let rules = read.rules(&chain);
-    match written.iter().zip(rules).find(|(written, read)| **written != *read.0) {
-        Some((written, read)) => told(false, format!("{written:?} is printed as {:?}", &*read.0)),
-        None => told(rules.len() == written.len(), format!("{} of {} rules", rules.len(), written.len())),
+    match feature::printed_alike(place, tools, Nat, &written.each_ref().map(String::as_str)) {
+        Ok(()) => told(true, format!("{0} of {0} rules", written.len())),
+        Err(reason) => told(false, reason),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::Script;
+    use proxier_testkit::script::Script;
 
     fn no_trial() -> Result<Box<dyn Trial>, String> {
         Err("no right".to_owned())

@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 use proxier_core::backend::{RenderInput, SetAside, Unsupported};
 use proxier_core::ids::{IpFamily, ServiceName, ServicePortName};
 use proxier_core::snapshot::ServicePort;
+use proxier_xtables::objects::{Input, Rule};
 
 use crate::batch::{Batch, Batches};
 use crate::belief::Belief;
 use crate::desired::Want;
 use crate::environment::Environment;
 use crate::fragment::{self, Fragment, Programmed};
-use crate::objects::{Input, Rule};
 use crate::options::{Facts, Options};
 use crate::plan::Plan;
 use crate::skeleton::{self, Shared};

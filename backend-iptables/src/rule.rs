@@ -10,8 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use proxier_core::ids::{EndpointAddr, IpFamily, Port, Protocol};
 use proxier_core::names::truncate_comment;
-
-use crate::objects::Rule;
+use proxier_xtables::objects::Rule;
 
 /// Most bytes of a comment that the kernel's `comment` match takes (`XT_MAX_COMMENT_LEN` with its terminating zero).
 pub const MAX_COMMENT: usize = 255;

@@ -3,11 +3,11 @@
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::NodePortAddresses;
+use proxier_xtables::objects::{ChainId, Rule, Table};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::desired::Want;
 use crate::environment::Environment;
-use crate::objects::{ChainId, Rule, Table};
 use crate::options::INVALID_DROPPED;
 use crate::rule::{Draft, End};
 

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use proxier_core::ids::{ServiceName, ServicePortName};
+use proxier_xtables::objects::{ChainId, Input, Name, Rule, Table};
+use proxier_xtables::saved::Saved;
 
 use crate::batch::{Batch, Batches};
 use crate::belief::Belief;
@@ -20,10 +22,8 @@ use crate::compare::Dispatch;
 use crate::desired::{Desired, Want};
 use crate::fragment::Programmed;
 use crate::names::Kind;
-use crate::objects::{ChainId, Input, Name, Rule, Table};
 use crate::plan::Plan;
 use crate::render::in_order;
-use crate::saved::Saved;
 use crate::skeleton::{self, Shared};
 
 /// A full plan as the differences from what was found.

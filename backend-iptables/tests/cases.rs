@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backend_iptables::names::Kind;
-use backend_iptables::objects::{Op, Table};
 use backend_iptables::options::{CtInvalid, Facts, Options};
 use backend_iptables::render::{LARGE_CLUSTER, render};
 use backend_iptables::skeleton;
@@ -18,6 +17,7 @@ use proxier_core::changes::ChangeSet;
 use proxier_core::cluster::{DetectLocal, NodePortSelector, TrafficOptions};
 use proxier_core::ids::{IpFamily, Protocol};
 use proxier_core::model::{Conditions, Service, ServicePortSpec, SliceEndpoint, TrafficPolicy};
+use proxier_xtables::objects::{Op, Table};
 
 /// The tables for one Service.
 fn tables(service: &Service, endpoints: Vec<SliceEndpoint>) -> Tables {
@@ -584,7 +584,7 @@ fn a_change_costs_what_changed() {
 #[test]
 fn inputs_are_bounded() {
     let chains = |plan: &backend_iptables::plan::Plan| -> Vec<usize> {
-        let count = |i: &backend_iptables::objects::Input| {
+        let count = |i: &proxier_xtables::objects::Input| {
             i.steps.iter().filter(|s| matches!(s.op, Op::Chain(_))).count()
         };
         plan.inputs().iter().map(count).collect()

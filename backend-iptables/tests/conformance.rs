@@ -4,9 +4,7 @@
 
 use backend_iptables::belief::Belief;
 use backend_iptables::names::{Kind, ServiceNames};
-use backend_iptables::objects::Input;
 use backend_iptables::plan::{self, Plan};
-use backend_iptables::saved::{self, Saved};
 use backend_iptables::{Iptables, Options, takeover};
 use proxier_core::backend::{Plan as _, PlanEntry, TakeOver};
 use proxier_core::ids::{EndpointAddr, IpFamily, ServicePortName};
@@ -15,6 +13,8 @@ use proxier_core::snapshot::{Frontend, FrontendKey, FrontendKind, ServicePort, S
 use proxier_testkit::conformance::{self, BeliefOf, Failure, Gap, Script, Subject, Tally};
 use proxier_testkit::corpus;
 use proxier_testkit::iptables::Families;
+use proxier_xtables::objects::Input;
+use proxier_xtables::saved::{self, Saved};
 
 /// Random clusters whose packets are walked, each in both families.
 const CLUSTERS: u64 = 1200;

@@ -5,7 +5,6 @@
 
 mod kit;
 
-use backend_iptables::objects::{ChainId, Rule, Table};
 use backend_iptables::options::Facts;
 use backend_iptables::skeleton;
 use kit::{Story, Tables, endpoint, service, spelling};
@@ -13,6 +12,7 @@ use proxier_core::backend::Plan as _;
 use proxier_core::ids::IpFamily;
 use proxier_core::model::TrafficPolicy;
 use proxier_testkit::corpus;
+use proxier_xtables::objects::{ChainId, Rule, Table};
 
 fn case(name: &str) -> corpus::Case {
     corpus::load(&kit::cases().join(name)).unwrap()

@@ -5,7 +5,6 @@
 
 mod kit;
 
-use backend_iptables::objects::{Rule, Table};
 use backend_iptables::options::{Facts, Variant};
 use backend_iptables::skeleton::{self, Shared};
 use backend_iptables::takeover::{replace, take_over};
@@ -16,6 +15,7 @@ use proxier_core::backend::Plan as _;
 use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::{FrontendKey, FrontendKind, ServicePort, Snapshot};
 use proxier_testkit::build::History;
+use proxier_xtables::objects::{Rule, Table};
 
 /// Loopback node ports by the seed, since the builders leave them off.
 fn history(seed: u64) -> History {

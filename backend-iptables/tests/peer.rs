@@ -6,11 +6,11 @@ mod kit;
 
 use std::collections::BTreeMap;
 
-use backend_iptables::objects::{ChainId, Rule, Table};
 use backend_iptables::skeleton;
 use kit::Tables;
 use proxier_core::ids::IpFamily;
 use proxier_testkit::corpus;
+use proxier_xtables::objects::{ChainId, Rule, Table};
 
 /// Every difference that is intended: the chain, and ours and theirs of it. The README's section "Differences from kube-proxy" has the
 /// reasons. None is known for this state.

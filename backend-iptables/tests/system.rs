@@ -1,43 +1,27 @@
-//! The real tools on the real kernel, both variants, each test in a network namespace of its own.
+//! Probe and cleanup on the real kernel, both variants, each test in a network namespace of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::fs::File;
-use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use backend_iptables::cleanup::{self, is_ours};
-use backend_iptables::error::Error;
-use backend_iptables::objects::{ChainId, Input, Op, Rule, Step, Table};
-use backend_iptables::restore::Restorer;
-use backend_iptables::saved::{self, Saved};
-use backend_iptables::tool::{self, Tools, Variant};
-use backend_iptables::trial::scratch;
-use backend_iptables::{accounting, probe};
-use proxier_core::backend::{BackendError, RetryClass};
-use proxier_core::ids::{IpFamily, Protocol, ServiceName, ServicePortName};
+use backend_iptables::probe;
+use proxier_core::ids::IpFamily;
 use proxier_sys::netns;
-use proxier_sys::runner::{CommandSpec, Output, RunError, Runner, SystemRunner};
+use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
-
-/// The worked example of iptables spec 11, as `iptables-save` prints it.
-const WORKED: &str = include_str!("worked.save");
+use proxier_xtables::objects::{ChainId, Input, Op, Rule, Step, Table};
+use proxier_xtables::restore::Restorer;
+use proxier_xtables::saved::{self, Saved};
+use proxier_xtables::tool::{self, Tools, Variant};
+use proxier_xtables::trial::scratch;
 
 fn tools(family: IpFamily, variant: Variant) -> Tools {
     tool::choose(&SystemRunner::new(), family, Some(variant)).unwrap().tools
 }
 
-fn restorer<'a>(runner: &'a dyn Runner, tools: &'a Tools) -> Restorer<'a> {
-    Restorer { runner, tools, trial: &scratch }
-}
-
 fn list(tools: &Tools) -> Saved {
     saved::read(&SystemRunner::new(), tools, |_, _| true).unwrap()
-}
-
-fn port(name: &str) -> ServicePortName {
-    ServicePortName { service: ServiceName::new("ns", name), port: "".into(), protocol: Protocol::Tcp }
 }
 
 fn id(table: Table, name: &str) -> ChainId {
@@ -48,23 +32,14 @@ fn declare(table: Table, name: &str) -> Step {
     Step { op: Op::Chain(id(table, name)), port: None }
 }
 
-fn append(table: Table, name: &str, rule: &str, port: Option<ServicePortName>) -> Step {
-    Step { op: Op::Append(id(table, name), Rule(rule.into())), port }
+fn append(table: Table, name: &str, rule: &str) -> Step {
+    Step { op: Op::Append(id(table, name), Rule(rule.into())), port: None }
 }
 
-/// Steps that make what a listing shows, apart from built-in chains.
-fn steps(saved: &Saved) -> Input {
-    let mut steps: Vec<Step> = Vec::new();
-    for table in [Table::Filter, Table::Mangle, Table::Nat] {
-        let chains = || saved.chains.iter().filter(|(c, _)| c.table == table);
-        steps.extend(
-            chains().filter(|(c, _)| c.name.starts_with("KUBE-")).map(|(c, _)| declare(table, &c.name)),
-        );
-        steps.extend(chains().flat_map(|(c, rules)| {
-            rules.iter().map(|r| Step { op: Op::Append(c.clone(), r.clone()), port: None })
-        }));
-    }
-    Input { steps }
+/// Writes steps.
+fn write(tools: &Tools, steps: Vec<Step>) {
+    let restorer = Restorer { runner: &SystemRunner::new(), tools, trial: &scratch };
+    restorer.run(&[Input { steps }], &mut |_| {}).unwrap();
 }
 
 /// Runs a test for both variants, each on a thread and in a namespace of its own.
@@ -77,138 +52,6 @@ fn on_both(test: impl Fn(Variant) + Send + Sync) {
             });
         });
     }
-}
-
-#[test]
-#[ignore = "needs root and a network namespace: run by cargo xtask test"]
-fn what_is_written_is_read_back_letter_for_letter() {
-    let worked = saved::parse("worked.save", WORKED, |_, _| true).unwrap();
-    assert_eq!(worked.chains.len(), 39);
-    on_both(|variant| {
-        let tools = tools(IpFamily::Ipv4, variant);
-        let runner = SystemRunner::new();
-        let report = restorer(&runner, &tools).run(&[steps(&worked)], &mut |_| {}).unwrap();
-        assert_eq!(report.messages, 2, "{variant}");
-        let read = list(&tools);
-        for (chain, rules) in &worked.chains {
-            assert_eq!(read.rules(chain), rules, "{variant} {chain:?}");
-        }
-        // Declared again, a chain is emptied: twice the same input is once.
-        restorer(&runner, &tools).run(&[steps(&worked)], &mut |_| {}).unwrap();
-        assert_eq!(list(&tools), read, "{variant}");
-    });
-}
-
-#[test]
-#[ignore = "needs root and a network namespace: run by cargo xtask test"]
-fn a_check_asks_the_kernel_and_changes_nothing() {
-    let worked = saved::parse("worked.save", WORKED, |_, _| true).unwrap();
-    on_both(|variant| {
-        let tools = tools(IpFamily::Ipv4, variant);
-        let runner = SystemRunner::new();
-        let before = list(&tools);
-        restorer(&runner, &tools).check(&[steps(&worked)]).unwrap();
-        let bad = Input { steps: vec![append(Table::Filter, "KUBE-A", "-j MASQUERADE", Some(port("bad")))] };
-        let error = restorer(&runner, &tools).check(&[bad]).unwrap_err();
-        assert_eq!(error.refused().len(), 1, "{variant}: {error}");
-        assert_eq!(list(&tools), before, "{variant}");
-    });
-}
-
-#[test]
-#[ignore = "needs root and a network namespace: run by cargo xtask test"]
-fn the_refused_service_port_is_named() {
-    let rules = [
-        ("missing chain", "-j KUBE-NOPE", RetryClass::NeedsFullSync),
-        ("bad port", "-p tcp -m tcp --dport 70000 -j RETURN", RetryClass::Bug),
-        ("unknown match", "-m nosuch -j RETURN", RetryClass::Unsupported),
-        ("unknown option", "--nosuch 1 -j RETURN", RetryClass::Unsupported),
-        ("refused by the kernel", "-j MASQUERADE", RetryClass::Bug),
-    ];
-    on_both(|variant| {
-        let tools = tools(IpFamily::Ipv4, variant);
-        let runner = SystemRunner::new();
-        for (what, rule, class) in rules {
-            let mut steps: Vec<Step> =
-                ["KUBE-A", "KUBE-B", "KUBE-C"].map(|c| declare(Table::Filter, c)).into();
-            for (chain, rule) in [("KUBE-A", "-j RETURN"), ("KUBE-B", rule), ("KUBE-C", "-j KUBE-A")] {
-                steps.push(append(Table::Filter, chain, rule, Some(port(&chain.to_lowercase()))));
-            }
-            let error = restorer(&runner, &tools).run(&[Input { steps }], &mut |_| {}).unwrap_err();
-            let names: Vec<_> = error.refused().iter().map(|r| r.port.to_string()).collect();
-            assert_eq!(names, ["ns/kube-b"], "{variant} {what}: {error}");
-            assert_eq!(error.retry_class(), class, "{variant} {what}: {error}");
-            assert!(!list(&tools).chains.contains_key(&id(Table::Filter, "KUBE-A")), "{variant} {what}");
-        }
-    });
-}
-
-#[test]
-#[ignore = "needs root and a network namespace: run by cargo xtask test"]
-fn tables_that_are_not_as_believed_need_a_full_sync() {
-    on_both(|variant| {
-        let tools = tools(IpFamily::Ipv4, variant);
-        let runner = SystemRunner::new();
-        let run = |steps| restorer(&runner, &tools).run(&[Input { steps }], &mut |_| {});
-        let step = |op| Step { op, port: Some(port("a")) };
-        let nat = |name| id(Table::Nat, name);
-        let referenced = vec![
-            declare(Table::Nat, "KUBE-A"),
-            declare(Table::Nat, "KUBE-B"),
-            append(Table::Nat, "KUBE-A", "-j KUBE-B", None),
-        ];
-        run(referenced).unwrap();
-        for op in [
-            Op::DropChain(nat("KUBE-B")),
-            Op::DropChain(nat("KUBE-NOPE")),
-            Op::Delete(nat("KUBE-A"), Rule("-j RETURN".into())),
-            Op::Append(nat("KUBE-NOPE"), Rule("-j RETURN".into())),
-            Op::Insert(nat("KUBE-NOPE"), Rule("-j RETURN".into())),
-        ] {
-            let error = run(vec![step(op.clone())]).unwrap_err();
-            assert_eq!(error.retry_class(), RetryClass::NeedsFullSync, "{variant} {op:?}: {error}");
-        }
-    });
-}
-
-/// Has the tools lock another file than the host's.
-struct Locking(String);
-
-impl Runner for Locking {
-    fn run(&self, command: &CommandSpec) -> Result<Output, RunError> {
-        SystemRunner::new().run(&command.clone().env("XTABLES_LOCKFILE", &self.0))
-    }
-}
-
-#[test]
-#[ignore = "needs root and a network namespace, takes ten seconds: run by cargo xtask test"]
-fn a_lock_held_longer_than_the_tool_waits_is_waited_for() {
-    netns::enter_new().unwrap();
-    let path = std::env::temp_dir().join(format!("xtables-{}.lock", std::process::id()));
-    let lock = File::create(&path).unwrap();
-    lock.lock().unwrap();
-    let (held, wait) = mpsc::channel();
-    let holder = thread::spawn(move || {
-        held.send(()).unwrap();
-        // Longer than one try of the tool, shorter than two.
-        thread::sleep(Duration::from_secs(8));
-        drop(lock);
-    });
-    wait.recv().unwrap();
-    let tools = tools(IpFamily::Ipv4, Variant::Legacy);
-    let runner = Locking(path.to_string_lossy().into_owned());
-    // Not idempotent: done twice, there would be two rules.
-    let input = Input { steps: vec![append(Table::Nat, "PREROUTING", "-j RETURN", None)] };
-    restorer(&runner, &tools).run(&[input], &mut |_| {}).unwrap();
-    assert!(
-        holder.is_finished() || {
-            holder.join().unwrap();
-            false
-        },
-        "written while the lock was held"
-    );
-    assert_eq!(list(&tools).rules(&id(Table::Nat, "PREROUTING")).len(), 1);
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -245,12 +88,12 @@ fn nothing_of_ours_is_left_and_all_of_others_stays() {
             let others = [
                 declare(Table::Nat, "KUBE-KUBELET-CANARY"),
                 declare(Table::Nat, "DOCKER"),
-                append(Table::Nat, "PREROUTING", "-j DOCKER", None),
+                append(Table::Nat, "PREROUTING", "-j DOCKER"),
                 declare(Table::Filter, "KUBE-FIREWALL"),
-                append(Table::Filter, "INPUT", "-j KUBE-FIREWALL", None),
+                append(Table::Filter, "INPUT", "-j KUBE-FIREWALL"),
                 declare(Table::Mangle, "KUBE-IPTABLES-HINT"),
             ];
-            restorer(&runner, &tools).run(&[Input { steps: others.into() }], &mut |_| {}).unwrap();
+            write(&tools, others.into());
             let before = list(&tools);
             let mut ours: Vec<Step> = Vec::new();
             for chain in [
@@ -270,12 +113,12 @@ fn nothing_of_ours_is_left_and_all_of_others_stays() {
                 ("PREROUTING", "KUBE-SERVICES"),
                 ("OUTPUT", "KUBE-SERVICES"),
             ] {
-                ours.push(append(Table::Nat, from, &format!("-j {to}"), None));
+                ours.push(append(Table::Nat, from, &format!("-j {to}")));
             }
             ours.push(declare(Table::Filter, "KUBE-FORWARD"));
-            ours.push(append(Table::Filter, "FORWARD", "-j KUBE-FORWARD", None));
+            ours.push(append(Table::Filter, "FORWARD", "-j KUBE-FORWARD"));
             ours.push(declare(Table::Mangle, "KUBE-PROXY-CANARY"));
-            restorer(&runner, &tools).run(&[Input { steps: ours }], &mut |_| {}).unwrap();
+            write(&tools, ours);
 
             let report = cleanup::cleanup(&runner, &scratch, family).unwrap();
             assert_eq!((report.removed.len(), report.stayed.len()), (8, 0), "{variant} {family}: {report:?}");
@@ -284,42 +127,4 @@ fn nothing_of_ours_is_left_and_all_of_others_stays() {
             assert_eq!((again.removed.len(), again.stayed.len()), (0, 0), "{variant} {family}: {again:?}");
         }
     });
-}
-
-#[test]
-#[ignore = "needs root and a network namespace: run by cargo xtask test"]
-fn counting_objects_are_made_once_and_can_be_mentioned() {
-    on_both(|variant| {
-        let names = [accounting::INVALID_DROPPED, accounting::LOCALHOST_ACCEPTED];
-        assert_eq!(accounting::ensure(&names).unwrap(), names);
-        assert_eq!(accounting::ensure(&names).unwrap(), names);
-        let tools = tools(IpFamily::Ipv4, variant);
-        let rule = format!("-m conntrack --ctstate INVALID -m nfacct --nfacct-name {} -j DROP", names[0]);
-        // In the spelling of a listing, two blanks included.
-        let input = Input {
-            steps: vec![
-                declare(Table::Filter, "KUBE-FORWARD"),
-                append(Table::Filter, "KUBE-FORWARD", &rule, None),
-            ],
-        };
-        restorer(&SystemRunner::new(), &tools).run(&[input], &mut |_| {}).unwrap();
-        let read = list(&tools);
-        let rules = read.rules(&id(Table::Filter, "KUBE-FORWARD"));
-        let words: Vec<&str> = rules[0].0.split_whitespace().collect();
-        assert_eq!(words.join(" "), rule, "{variant}");
-    });
-}
-
-#[test]
-#[ignore = "needs root, a network namespace and nft: run by cargo xtask test"]
-fn a_table_with_rules_of_nft_is_not_taken_for_empty() {
-    netns::enter_new().unwrap();
-    let tools = tools(IpFamily::Ipv4, Variant::Nft);
-    let input = Input { steps: vec![declare(Table::Nat, "KUBE-SERVICES")] };
-    restorer(&SystemRunner::new(), &tools).run(&[input], &mut |_| {}).unwrap();
-    let foreign = "add chain ip nat foreign\nadd rule ip nat foreign numgen inc mod 2 1 drop\n";
-    let nft = CommandSpec::new("nft", ["-f", "-"]).stdin(foreign);
-    assert!(SystemRunner::new().run(&nft).unwrap().success());
-    let error = saved::read(&SystemRunner::new(), &tools, |_, _| true).unwrap_err();
-    assert!(matches!(error, Error::Incompatible { table: Table::Nat, .. }), "{error}");
 }

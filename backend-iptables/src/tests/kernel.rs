@@ -16,16 +16,16 @@ use proxier_core::snapshot::Snapshot;
 use proxier_sys::runner::{CommandSpec, Runner, SystemRunner};
 use proxier_testkit::build::History;
 use proxier_testkit::{corpus, scale};
+use proxier_xtables::objects::{ChainId, Op, Rule, Step, Table};
+use proxier_xtables::tool::{self, Variant};
+use proxier_xtables::{accounting, saved};
 
-use crate::accounting::{self, INVALID_DROPPED, LOCALHOST_ACCEPTED};
 use crate::belief::Belief;
 use crate::error::Error;
 use crate::names::{Kind, ServiceNames};
-use crate::objects::{ChainId, Op, Rule, Step, Table};
-use crate::options::{Options, VariantOption};
+use crate::options::{INVALID_DROPPED, LOCALHOST_ACCEPTED, Options, VariantOption};
 use crate::plan::Plan;
-use crate::tool::{self, Variant};
-use crate::{Iptables, saved, takeover};
+use crate::{Iptables, takeover};
 
 const NODE_IP: &str = "192.0.2.3";
 

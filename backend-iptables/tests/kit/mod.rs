@@ -17,11 +17,9 @@ use std::sync::Arc;
 
 use backend_iptables::belief::Belief;
 use backend_iptables::names::{Kind, ServiceNames};
-use backend_iptables::objects::{ChainId, Input, Op, Rule, Table};
 use backend_iptables::options::{Facts, Options};
 use backend_iptables::plan::Plan;
 use backend_iptables::render::render;
-use backend_iptables::saved::Saved;
 use backend_iptables::skeleton;
 use ipnet::IpNet;
 use proxier_core::backend::{RenderInput, SetAside};
@@ -33,6 +31,8 @@ use proxier_core::model::{
     SliceEndpoint, SliceName, SlicePort, TrafficPolicy,
 };
 use proxier_core::snapshot::Snapshot;
+use proxier_xtables::objects::{ChainId, Input, Op, Rule, Table};
+use proxier_xtables::saved::Saved;
 
 /// The tables: each section of an input is taken whole, and must be one that the tool would take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

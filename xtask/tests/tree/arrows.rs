@@ -1,4 +1,4 @@
-//! Which crate may use which: core <- sys <- backend-* <- agent, with the test crates beside them.
+//! Which crate may use which: core <- sys <- xtables <- backend-* <- agent, with the test crates beside them.
 
 use cargo_metadata::{DependencyKind, Edition, Metadata, Package};
 
@@ -9,6 +9,8 @@ use crate::workspace::{closure, metadata};
 enum Room {
     Core,
     Sys,
+    /// What backends share that write with the iptables tools.
+    Xtables,
     Backend,
     Agent,
     Testkit,
@@ -21,6 +23,7 @@ impl Room {
         match name {
             "proxier-core" => Some(Self::Core),
             "proxier-sys" => Some(Self::Sys),
+            "proxier-xtables" => Some(Self::Xtables),
             "proxier-testkit" => Some(Self::Testkit),
             "agent" => Some(Self::Agent),
             "e2e" => Some(Self::EndToEnd),
@@ -34,7 +37,8 @@ impl Room {
         match self {
             Self::Core | Self::Xtask => &[],
             Self::Sys => &[Self::Core],
-            Self::Backend | Self::Testkit => &[Self::Core, Self::Sys],
+            Self::Xtables | Self::Testkit => &[Self::Core, Self::Sys],
+            Self::Backend => &[Self::Core, Self::Sys, Self::Xtables],
             Self::Agent => &[Self::Core, Self::Sys, Self::Backend],
             // The agent is driven as a program, so that any agent can be.
             Self::EndToEnd => &[Self::Core, Self::Sys, Self::Testkit],
@@ -45,7 +49,7 @@ impl Room {
     /// of each type.
     fn tests_may_use(self) -> &'static [Self] {
         match self {
-            Self::Backend | Self::Agent => &[Self::Testkit],
+            Self::Xtables | Self::Backend | Self::Agent => &[Self::Testkit],
             _ => &[],
         }
     }
@@ -54,7 +58,7 @@ impl Room {
     fn must_not_build(self) -> &'static [&'static str] {
         match self {
             Self::Core => &["tokio", "tracing", "kube", "nix", "netlink", "rtnetlink", "genetlink"],
-            Self::Sys | Self::Backend => &["kube"],
+            Self::Sys | Self::Xtables | Self::Backend => &["kube"],
             _ => &[],
         }
     }
@@ -171,7 +175,12 @@ fn an_arrow_the_wrong_way_is_seen() {
         violations("e2e", &["proxier-testkit"], &["backend-a"]),
         ["e2e must not use in tests backend-a"]
     );
-    assert_eq!(violations("backend-a", &["proxier-sys"], &["proxier-testkit"]), [""; 0]);
+    assert_eq!(
+        violations("proxier-xtables", &["proxier-sys", "backend-a"], &[]),
+        ["proxier-xtables must not use backend-a"]
+    );
+    assert_eq!(violations("agent", &["proxier-xtables"], &[]), ["agent must not use proxier-xtables"]);
+    assert_eq!(violations("backend-a", &["proxier-sys", "proxier-xtables"], &["proxier-testkit"]), [""; 0]);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use proxier_core::backend::Requirement;
 use proxier_core::ids::IpFamily;
 use proxier_sys::runner::{CommandSpec, RunError, Runner};
 
@@ -144,6 +145,30 @@ pub fn choose(runner: &dyn Runner, family: IpFamily, wanted: Option<Variant>) ->
     Ok(Chosen { tools, reason })
 }
 
+/// The same as answers for an operator: what is missing or too old is an answer, too.
+///
+/// # Errors
+/// A tool that cannot be run.
+pub fn look(
+    runner: &dyn Runner,
+    family: IpFamily,
+    wanted: Option<Variant>,
+) -> Result<(Option<Chosen>, Vec<Requirement>), Error> {
+    let told = |what: String, found, detail| Requirement { what, found, required: true, detail };
+    let there = "iptables tools".to_owned();
+    match choose(runner, family, wanted) {
+        Ok(chosen) => {
+            let Tools { tool, variant, version, .. } = &chosen.tools;
+            let detail = format!("{tool} {version} ({variant}): {}", chosen.reason);
+            let age = told(format!("iptables {OLDEST} or newer"), *version >= OLDEST, version.to_string());
+            let told = vec![told(there, true, detail), age];
+            Ok((Some(chosen), told))
+        }
+        Err(error @ Error::NoTools { .. }) => Ok((None, vec![told(there, false, error.to_string())])),
+        Err(error) => Err(error),
+    }
+}
+
 /// Every usable set of tools of a family: what a cleanup has to look at.
 ///
 /// # Errors
@@ -175,7 +200,7 @@ fn kubelet_in(runner: &dyn Runner, tools: &Tools, args: &[&str]) -> Option<&'sta
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::Script;
+    use proxier_testkit::script::Script;
 
     const NFT: &str = "iptables v1.8.9 (nf_tables)\n";
     const LEGACY: &str = "iptables v1.8.9 (legacy)\n";

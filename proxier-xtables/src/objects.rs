@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use proxier_core::ids::ServicePortName;
 
+/// How the names of all chains begin that service proxies and the kubelet make.
+pub const KUBE: &str = "KUBE-";
+
 /// Name of a chain.
 pub type Name = Arc<str>;
 
-/// A table that this backend writes to.
+/// A table that backends write to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// Refusals, source ranges, forwarding.

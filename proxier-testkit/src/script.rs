@@ -7,22 +7,28 @@ use proxier_sys::runner::{CommandSpec, Output, RunError, Runner};
 
 /// Commands by their words, each with its answers in order; the last one stays. What is not stated is not installed.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
+pub struct Script {
     answers: RefCell<BTreeMap<String, Vec<Output>>>,
     /// What was run: the words and the input.
-    pub(crate) ran: RefCell<Vec<(String, String)>>,
+    pub ran: RefCell<Vec<(String, String)>>,
 }
 
 impl Script {
-    pub(crate) fn new() -> Self {
+    /// One that answers nothing.
+    #[must_use]
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn says(self, command: &str, stdout: &str) -> Self {
+    /// A command, its words joined by blanks, succeeds with this on standard output.
+    #[must_use]
+    pub fn says(self, command: &str, stdout: &str) -> Self {
         self.answers(command, Output { stdout: stdout.into(), ..Output::default() })
     }
 
-    pub(crate) fn fails(self, command: &str, code: i32, stderr: &str) -> Self {
+    /// A command ends with this exit status and this on standard error.
+    #[must_use]
+    pub fn fails(self, command: &str, code: i32, stderr: &str) -> Self {
         self.answers(command, Output { code, stderr: stderr.into(), ..Output::default() })
     }
 
@@ -31,8 +37,9 @@ impl Script {
         self
     }
 
-    /// Inputs in the order they were given.
-    pub(crate) fn inputs(&self) -> Vec<String> {
+    /// Inputs in the order they were given; commands without one are left out.
+    #[must_use]
+    pub fn inputs(&self) -> Vec<String> {
         self.ran.borrow().iter().map(|(_, input)| input.clone()).filter(|i| !i.is_empty()).collect()
     }
 }
@@ -40,7 +47,7 @@ impl Script {
 impl Runner for Script {
     fn run(&self, command: &CommandSpec) -> Result<Output, RunError> {
         let words = [std::slice::from_ref(&command.program), &command.args].concat().join(" ");
-        let input = String::from_utf8(command.stdin.clone().unwrap_or_default()).expect("text");
+        let input = String::from_utf8_lossy(command.stdin.as_deref().unwrap_or_default()).into_owned();
         let mut answers = self.answers.borrow_mut();
         let Some(answers) = answers.get_mut(&words) else {
             return Err(RunError::Missing { program: command.program.clone() });

@@ -3,9 +3,9 @@ use proxier_core::ids::{IpFamily, Protocol, ServiceName};
 
 use super::*;
 use crate::objects::{ChainId, Table};
-use crate::script::Script;
 use crate::tool::{Variant, Version};
 use crate::trial::Trial;
+use proxier_testkit::script::Script;
 
 const RESTORE: &str = "iptables-restore -w 5 --noflush --counters";
 const LOCK: &str = "Another app is currently holding the xtables lock. Stopped waiting after 5s.\n";

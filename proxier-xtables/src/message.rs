@@ -14,6 +14,8 @@
 use proxier_core::backend::RetryClass;
 use proxier_sys::runner::Output;
 
+use crate::objects::KUBE;
+
 /// What a refusal is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
@@ -62,6 +64,15 @@ pub fn read(output: &Output) -> Failure {
         Failure::Other(if first.is_empty() { "no message".to_owned() } else { bare(&first).to_owned() })
     } else {
         Failure::Lines(complaints)
+    }
+}
+
+/// The answer of a tool that failed in one line: of several complaints the first.
+#[must_use]
+pub fn answer(output: &Output) -> String {
+    match read(output) {
+        Failure::Lines(lines) => lines.into_iter().next().map(|c| c.answer).unwrap_or_default(),
+        Failure::Locked(said) | Failure::Denied(said) | Failure::Other(said) => said,
     }
 }
 
@@ -123,7 +134,7 @@ fn parser_line(said: &str, line: Option<usize>) -> Complaint {
     }
     let target = said.strip_prefix("Couldn't load target `").and_then(|s| s.split('\'').next());
     match target {
-        Some(chain) if chain.starts_with("KUBE-") => {
+        Some(chain) if chain.starts_with(KUBE) => {
             complaint(RetryClass::NeedsFullSync, line, Some(chain.to_owned()))
         }
         _ if said.starts_with("Couldn't load") || said.starts_with("unknown option") => {

@@ -2,7 +2,7 @@
 //!
 //! `iptables-save` 1.8.9 prints the same text in both variants, and what is written in that spelling is read back letter for letter. Other
 //! versions may order matches otherwise, leave defaults out or quote differently. A probe finds that out (see
-//! [`crate::probe::Probed::same_spelling`]); then rules are compared by what [`canonical`] makes of them.
+//! [`crate::feature::printed_alike`]); then rules are compared by what [`canonical`] makes of them.
 
 /// A form that does not depend on order of matches, quotes, defaults and digits: for comparing, not for the tool.
 #[must_use]

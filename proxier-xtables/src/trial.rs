@@ -13,8 +13,8 @@ use proxier_sys::netns::{self, Netns, NetnsError};
 use proxier_sys::runner::{CommandSpec, Output, RunError, Runner, SystemRunner};
 
 use crate::accounting;
-use crate::message::{self, Failure};
-use crate::objects::{ChainId, Input, Op, Step};
+use crate::message;
+use crate::objects::{ChainId, Input, KUBE, Op, Step};
 use crate::restore;
 use crate::tool::Tools;
 
@@ -46,6 +46,14 @@ impl Scratch {
         });
         let made = made.map_err(|source| NetnsError::Thread { source })?;
         made.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)).map(Self)
+    }
+
+    /// Does a piece of work there on a thread of its own, such as making what rules mention.
+    ///
+    /// # Errors
+    /// When the place cannot be entered, or no thread be started.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        self.0.run(work)
     }
 }
 
@@ -82,11 +90,11 @@ impl Trial for Scratch {
 /// Built-in chains: there without being declared.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// The chain of ours that a rule jumps to.
+/// The chain that a rule jumps to, if it is one of Kubernetes: none of a tool's extensions is called so.
 fn target(step: &Step) -> Option<ChainId> {
     let (Op::Append(chain, rule) | Op::Insert(chain, rule)) = &step.op else { return None };
     let name = restore::target(rule)?;
-    name.starts_with("KUBE-").then(|| ChainId { table: chain.table, name: name.into() })
+    name.starts_with(KUBE).then(|| ChainId { table: chain.table, name: name.into() })
 }
 
 /// The same steps so that they stand alone: every chain is declared first, and what would take something away is left out.
@@ -102,31 +110,28 @@ pub fn standing_alone(steps: &[&Step]) -> Input {
     Input { steps: alone }
 }
 
-/// Makes the counting objects that rules mention.
-pub(crate) fn accounts(trial: &dyn Trial, input: &Input) {
+/// Makes the counting objects that rules mention; an error is the reason of the first that could not be made.
+pub(crate) fn accounts(trial: &dyn Trial, input: &Input) -> Result<(), String> {
+    let mut made = Ok(());
     for step in &input.steps {
         if let Op::Append(_, rule) | Op::Insert(_, rule) = &step.op
             && let Some((_, rest)) = rule.0.split_once("--nfacct-name ")
         {
-            // If there is none, the rule is refused, and that is the answer.
-            let _ = trial.account(rest.split(' ').next().unwrap_or_default());
+            let one = trial.account(rest.split(' ').next().unwrap_or_default());
+            made = made.and(one);
         }
     }
+    made
 }
 
 /// Tries steps. `None` if they are taken, else the answer.
 fn refusal(new: NewTrial<'_>, tools: &Tools, steps: &[&Step]) -> Option<String> {
     let trial = new().ok()?;
     let input = standing_alone(steps);
-    accounts(&*trial, &input);
+    // Without one, the rule is refused, and that is the answer.
+    let _ = accounts(&*trial, &input);
     let output = trial.run(&restore::command(tools, &input.text().0)).ok()?;
-    if output.success() {
-        return None;
-    }
-    Some(match message::read(&output) {
-        Failure::Lines(lines) => lines.into_iter().next().map(|c| c.answer).unwrap_or_default(),
-        Failure::Locked(said) | Failure::Denied(said) | Failure::Other(said) => said,
-    })
+    if output.success() { None } else { Some(message::answer(&output)) }
 }
 
 /// The line that makes steps be refused: with those before it, it is, without it, they are not. Found by halves.

@@ -2,11 +2,6 @@
 
 use proxier_sys::netlink::{MessageType, NetfilterSocket, NetlinkError, errno_name, flags, subsystem};
 
-/// Counts packets that connection tracking calls invalid and that are dropped therefore.
-pub const INVALID_DROPPED: &str = "ct_state_invalid_dropped_pkts";
-/// Counts packets to node ports on loopback addresses.
-pub const LOCALHOST_ACCEPTED: &str = "localhost_nps_accepted_pkts";
-
 /// `NFNL_MSG_ACCT_NEW` and `NFNL_MSG_ACCT_GET` of `linux/netfilter/nfnetlink_acct.h`.
 const NEW: u8 = 0;
 const GET: u8 = 1;
