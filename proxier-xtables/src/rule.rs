@@ -53,6 +53,13 @@ impl Draft {
         self
     }
 
+    /// The protocol alone, for a match that looks at its ports by itself.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = format!("-p {protocol} ");
+        self
+    }
+
     /// The protocol and, if there is one, the destination port.
     #[must_use]
     pub fn transport(mut self, protocol: Protocol, port: Option<Port>) -> Self {
