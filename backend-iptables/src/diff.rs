@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use proxier_core::backend::{Drift, DriftItem};
+use proxier_xtables::drift::{chain_text, exact, missing, rule_text};
 use proxier_xtables::objects::{ChainId, Rule};
 use proxier_xtables::saved::Saved;
 
@@ -30,7 +31,7 @@ fn between(desired: &Desired, saved: &Saved) -> Drift {
                 items.extend(rules.iter().filter(|r| !there.contains(r)).map(|r| missing(id, r)));
             }
             (_, None) => items.push(DriftItem::Missing(chain_text(id))),
-            (Want::Exactly { rules, .. }, Some(seen)) => exact(id, rules, seen, &mut items),
+            (Want::Exactly { rules, .. }, Some(seen)) => items.extend(exact(id, rules, seen)),
             (Want::Dispatch { groups, tail }, Some(seen)) => {
                 dispatch(id, &Dispatch::new(groups, tail, seen), tail, &mut items);
             }
@@ -51,33 +52,6 @@ fn between(desired: &Desired, saved: &Saved) -> Drift {
 #[must_use]
 pub fn drift_in_meaning(mut belief: Belief, saved: &Saved) -> Drift {
     between(&takeover::keep_comments(&mut belief, saved), saved)
-}
-
-fn chain_text(id: &ChainId) -> String {
-    format!("chain {} {}", id.table.name(), id.name)
-}
-
-fn rule_text(id: &ChainId, rule: &Rule) -> String {
-    format!("rule {} -A {} {rule}", id.table.name(), id.name)
-}
-
-fn missing(id: &ChainId, rule: &Rule) -> DriftItem {
-    DriftItem::Missing(rule_text(id, rule))
-}
-
-/// Rules have no names: what is in both is in place; if there is nothing else, the order differs.
-fn exact(id: &ChainId, want: &[Rule], seen: &[Rule], items: &mut Vec<DriftItem>) {
-    if want == seen {
-        return;
-    }
-    let before = items.len();
-    items.extend(want.iter().filter(|r| !seen.contains(r)).map(|r| missing(id, r)));
-    let unexpected = seen.iter().filter(|r| !want.contains(r));
-    items.extend(unexpected.map(|r| DriftItem::Unexpected(rule_text(id, r))));
-    if items.len() == before {
-        let all = |rules: &[Rule]| rules.iter().map(|r| rule_text(id, r)).collect::<Vec<_>>().join("; ");
-        items.push(DriftItem::Different(all(want), all(seen)));
-    }
 }
 
 fn dispatch(id: &ChainId, found: &Dispatch<'_>, tail: &[Rule], items: &mut Vec<DriftItem>) {

@@ -8,11 +8,11 @@ use proxier_core::ids::EndpointAddr;
 use proxier_core::model::{Endpoint, TrafficPolicy};
 use proxier_core::snapshot::{Frontend, FrontendKey, FrontendKind, ServicePort};
 use proxier_xtables::objects::{ChainId, Name, Rule, Table};
+use proxier_xtables::rule::{Draft, End};
 
 use crate::environment::Environment;
 use crate::names::{Kind, ServiceNames};
 use crate::options::LOCALHOST_ACCEPTED;
-use crate::rule::{Draft, End};
 use crate::skeleton::{MARK_MASQ, PROXY_FIREWALL, Shared, loopback};
 
 /// A service port as it was written.

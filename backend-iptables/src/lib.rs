@@ -22,7 +22,6 @@ pub mod options;
 pub mod plan;
 pub mod probe;
 pub mod render;
-pub mod rule;
 pub mod skeleton;
 pub mod takeover;
 #[cfg(test)]

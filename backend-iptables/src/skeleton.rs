@@ -4,12 +4,12 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::NodePortAddresses;
 use proxier_xtables::objects::{ChainId, Rule, Table};
+use proxier_xtables::rule::{Draft, End};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::desired::Want;
 use crate::environment::Environment;
 use crate::options::INVALID_DROPPED;
-use crate::rule::{Draft, End};
 
 /// Dispatch by address, in nat; refusals of cluster IPs, in filter.
 pub const SERVICES: &str = "KUBE-SERVICES";

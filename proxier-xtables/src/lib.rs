@@ -1,8 +1,9 @@
 //! The iptables tools, for every backend that writes rules with them.
 //!
-//! What it is: the choice between their variants ([`tool`]), tables, chains, rules and the inputs that change them ([`objects`]), the
+//! What it is: the choice between their variants ([`tool`]), tables, chains, rules and the inputs that change them ([`objects`]), rules
+//! in the spelling that the tools print ([`rule`], [`pods`]), the
 //! writer that hands inputs to `iptables-restore`, waits for the lock and says which line was refused ([`restore`], [`message`]), the
-//! reader of what `iptables-save` prints ([`saved`], [`spelling`]), and a place where rules are tried without touching the host
+//! reader of what `iptables-save` prints ([`saved`], [`spelling`], [`drift`]), and a place where rules are tried without touching the host
 //! ([`trial`], [`feature`]).
 //!
 //! What it is not: it knows no Service and no chain. Which chains there are, whose they are and what is in them is a backend's business.
@@ -27,11 +28,14 @@
 //! ```
 
 pub mod accounting;
+pub mod drift;
 pub mod error;
 pub mod feature;
 pub mod message;
 pub mod objects;
+pub mod pods;
 pub mod restore;
+pub mod rule;
 pub mod saved;
 pub mod spelling;
 pub mod tool;

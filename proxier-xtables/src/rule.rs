@@ -7,10 +7,10 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::objects::Rule;
 use ipnet::IpNet;
 use proxier_core::ids::{EndpointAddr, IpFamily, Port, Protocol};
 use proxier_core::names::truncate_comment;
-use proxier_xtables::objects::Rule;
 
 /// Most bytes of a comment that the kernel's `comment` match takes (`XT_MAX_COMMENT_LEN` with its terminating zero).
 pub const MAX_COMMENT: usize = 255;
@@ -53,6 +53,13 @@ impl Draft {
         self
     }
 
+    /// The protocol alone, for a match that looks at its ports by itself.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = format!("-p {protocol} ");
+        self
+    }
+
     /// The protocol and, if there is one, the destination port.
     #[must_use]
     pub fn transport(mut self, protocol: Protocol, port: Option<Port>) -> Self {
@@ -77,11 +84,25 @@ impl Draft {
     /// The source, or the destination, is an address of this host.
     #[must_use]
     pub fn local(self, end: End) -> Self {
-        let option = match end {
-            End::Source => "--src-type",
-            End::Destination => "--dst-type",
-        };
-        self.matching(&format!("-m addrtype {option} LOCAL "))
+        self.matching(&format!("-m addrtype {} LOCAL ", end.address_type()))
+    }
+
+    /// The source, or the destination, is no address of this host.
+    #[must_use]
+    pub fn foreign(self, end: End) -> Self {
+        self.matching(&format!("-m addrtype ! {} LOCAL ", end.address_type()))
+    }
+
+    /// Did not arrive by a port of a bridge.
+    #[must_use]
+    pub fn not_bridged(self) -> Self {
+        self.matching("-m physdev ! --physdev-is-in ")
+    }
+
+    /// What these ends of the packet are together is in an ipset, e.g. `dst,dst,src` for destination, destination port, source.
+    #[must_use]
+    pub fn in_set(self, set: &str, ends: &str) -> Self {
+        self.matching(&format!("-m set --match-set {set} {ends} "))
     }
 
     /// All bits of the mark are set.
@@ -150,6 +171,13 @@ impl Draft {
         })
     }
 
+    /// Refuses TCP at once with a reset: unlike an ICMP message it is not lost on the way, and a client of this host that sends IPv6
+    /// does not wait a second for it. Only for a draft of protocol TCP.
+    #[must_use]
+    pub fn reset(self) -> Rule {
+        self.jump("REJECT --reject-with tcp-reset")
+    }
+
     /// The rule, without a target: it only counts.
     #[must_use]
     pub fn nothing(self) -> Rule {
@@ -166,6 +194,15 @@ pub enum End {
     Source,
     /// Where it goes.
     Destination,
+}
+
+impl End {
+    fn address_type(self) -> &'static str {
+        match self {
+            Self::Source => "--src-type",
+            Self::Destination => "--dst-type",
+        }
+    }
 }
 
 fn not(negated: bool) -> &'static str {
@@ -318,6 +355,11 @@ mod tests {
                 Draft::new().local(End::Source).local(End::Destination).jump("X"),
                 "-m addrtype --src-type LOCAL -m addrtype --dst-type LOCAL -j X",
             ),
+            (
+                Draft::new().in_set("S", "dst,dst").not_bridged().foreign(End::Source).jump("ACCEPT"),
+                "-m set --match-set S dst,dst -m physdev ! --physdev-is-in -m addrtype ! --src-type LOCAL -j ACCEPT",
+            ),
+            (tcp(80).reset(), "-p tcp -m tcp --dport 80 -j REJECT --reject-with tcp-reset"),
         ];
         for (rule, want) in rules {
             assert_eq!(&*rule.0, want);
