@@ -9,8 +9,6 @@ use super::transport::{Received, Transport, Wait, malformed};
 
 /// The most bytes of one send. The kernel works on them in one system call, and holds the lock of the family for each message.
 const SEND_BYTES: usize = 256 * 1024;
-/// What an answer to a refused message is accounted with in the receive buffer, at most.
-const ANSWER_BYTES: usize = 1024;
 /// The most receive buffer asked for; a process without the right gets less, and sends fewer at a time.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
 
@@ -23,10 +21,10 @@ impl Transport {
     /// [`NetlinkError::Oversized`] before anything is sent. In all others it is not known what was done: a failure of the socket,
     /// [`NetlinkError::Malformed`], or [`NetlinkError::Overflow`].
     pub(crate) fn pipeline(&mut self, requests: &Requests) -> Result<Vec<RefusedMessage>, NetlinkError> {
-        self.grow_receive_buffer((requests.len() * ANSWER_BYTES).min(MOST_ANSWER_BYTES));
-        let at_once = self.receive_buffer() / ANSWER_BYTES;
+        self.grow_receive_buffer(requests.refusals().min(MOST_ANSWER_BYTES));
+        let room = self.receive_buffer();
         let mut refused = Vec::new();
-        for piece in requests.pieces(SEND_BYTES, at_once)? {
+        for piece in requests.pieces(SEND_BYTES, room)? {
             self.discard_stale()?;
             let first = self.reserve_sequences(piece.len());
             self.send(&piece.numbered(first))?;

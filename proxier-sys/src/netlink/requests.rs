@@ -96,27 +96,42 @@ impl Requests {
         index.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0)
     }
 
-    /// Cuts the messages into pieces to be sent one after the other, of at most `bytes` bytes, or one message, and at most `messages`
-    /// messages.
+    /// Cuts the messages into pieces to be sent one after the other, each of at most `bytes` bytes and so that the refusals of all its messages
+    /// take at most `room`; or of one message.
     ///
     /// # Errors
     /// The first message with an attribute of more than 65,535 bytes.
     pub(super) fn pieces(
         &self,
         bytes: usize,
-        messages: usize,
+        room: usize,
     ) -> Result<impl Iterator<Item = Piece<'_>>, OversizedMessage> {
         self.oversized.map_or(Ok(()), Err)?;
-        let mut next = 0;
+        let mut first = 0;
         Ok(std::iter::from_fn(move || {
-            let (first, start) = (next, self.start(next));
+            let start = self.start(first);
             let all = self.ends.get(first..)?;
-            let fitting = all.iter().take(messages.max(1)).take_while(|end| **end - start <= bytes).count();
-            let ends = all.get(..fitting.max(1))?;
-            next = first + ends.len();
-            Some(Piece { first, start, ends, bytes: self.bytes.get(start..*ends.last()?)? })
+            let fits = |(place, end): &(usize, &usize)| {
+                let (length, messages) = (*end - start, place + 1);
+                length <= bytes && refusals(messages, length) <= room
+            };
+            let fitting = all.iter().enumerate().take_while(fits).count();
+            let piece = Piece { first, start, ends: all.get(..fitting.max(1))?, bytes: &self.bytes };
+            first += piece.len();
+            Some(piece)
         }))
     }
+
+    /// What the refusals of all messages would be accounted with in a receive buffer, at most.
+    pub(super) fn refusals(&self) -> usize {
+        refusals(self.len(), self.byte_len())
+    }
+}
+
+/// What the refusals of some messages are accounted with in a receive buffer, at most. ipset quotes a refused message in full, and the kernel rounds
+/// the size of a buffer up.
+fn refusals(messages: usize, bytes: usize) -> usize {
+    messages * 1024 + bytes * 2
 }
 
 /// Messages that are sent with one system call.
@@ -137,7 +152,8 @@ impl Piece<'_> {
     /// The piece as it is sent: its messages numbered from `sequence`.
     pub(super) fn numbered(&self, sequence: u32) -> Vec<u8> {
         const SEQUENCE: std::ops::Range<usize> = 8..12;
-        let mut bytes = self.bytes.to_vec();
+        let end = self.ends.last().copied().unwrap_or(self.start);
+        let mut bytes = self.bytes.get(self.start..end).unwrap_or_default().to_vec();
         let mut at = 0;
         for (end, number) in self.ends.iter().map(|end| end - self.start).zip(sequence..) {
             if let Some(field) = bytes.get_mut(at..at + HEADER).and_then(|head| head.get_mut(SEQUENCE)) {
@@ -162,8 +178,8 @@ mod tests {
         requests
     }
 
-    fn cut(requests: &Requests, bytes: usize, messages: usize) -> Vec<(usize, usize)> {
-        requests.pieces(bytes, messages).unwrap().map(|piece| (piece.first, piece.len())).collect()
+    fn cut(requests: &Requests, bytes: usize, room: usize) -> Vec<(usize, usize)> {
+        requests.pieces(bytes, room).unwrap().map(|piece| (piece.first, piece.len())).collect()
     }
 
     #[test]
@@ -186,14 +202,15 @@ mod tests {
     fn pieces_hold_what_fits_and_at_least_one() {
         let requests = three();
         assert_eq!(cut(&requests, usize::MAX, usize::MAX), [(0, 3)]);
-        assert_eq!(cut(&requests, usize::MAX, 2), [(0, 2), (2, 1)]);
-        assert_eq!(cut(&requests, 1, 2), [(0, 1), (1, 1), (2, 1)]);
+        assert_eq!(cut(&requests, usize::MAX, 2 * 1024 + 200), [(0, 2), (2, 1)]);
+        assert_eq!(cut(&requests, usize::MAX, 0), [(0, 1), (1, 1), (2, 1)]);
+        assert_eq!(cut(&requests, 1, usize::MAX), [(0, 1), (1, 1), (2, 1)]);
         let first_two = requests.message_bytes(MessageIndex(0)).unwrap().len()
             + requests.message_bytes(MessageIndex(1)).unwrap().len();
-        assert_eq!(cut(&requests, first_two, 9), [(0, 2), (2, 1)]);
-        assert_eq!(cut(&requests, first_two - 1, 9), [(0, 1), (1, 1), (2, 1)]);
-        assert_eq!(cut(&Requests::new(), 9, 9), []);
-        let second = requests.pieces(usize::MAX, 1).unwrap().nth(1).unwrap();
+        assert_eq!(cut(&requests, first_two, usize::MAX), [(0, 2), (2, 1)]);
+        assert_eq!(cut(&requests, first_two - 1, usize::MAX), [(0, 1), (1, 1), (2, 1)]);
+        assert_eq!(cut(&Requests::new(), 9, 9999), []);
+        let second = requests.pieces(usize::MAX, 0).unwrap().nth(1).unwrap();
         assert_eq!(Messages::new(&second.numbered(1)).map(|m| m.unwrap().sequence).collect::<Vec<_>>(), [1]);
     }
 
