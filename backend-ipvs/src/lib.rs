@@ -3,3 +3,4 @@
 
 pub mod objects;
 pub mod sets;
+pub mod wire;
