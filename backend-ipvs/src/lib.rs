@@ -17,3 +17,4 @@ pub mod render;
 pub mod sets;
 pub mod skeleton;
 pub mod takeover;
+pub mod wire;

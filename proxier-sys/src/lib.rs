@@ -2,8 +2,8 @@
 //! Kubernetes API goes through this crate.
 //!
 //! What it is: transport and facts. It writes netlink messages and reads the answers, runs tools with a time
-//! limit, runs code in another network namespace, reads and writes sysctls, and names the host's kernel and
-//! addresses.
+//! limit, runs code in another network namespace, reads and writes sysctls, makes virtual interfaces and gives them addresses, and names
+//! the host's kernel and addresses.
 //!
 //! What it is not: it knows no Service, no rule and no virtual server. What an nftables message *means* lives
 //! with the nftables backend; this crate only carries it.
@@ -27,6 +27,7 @@
 //! ```
 
 pub mod addresses;
+pub mod links;
 pub mod netlink;
 pub mod netns;
 pub mod runner;

@@ -67,7 +67,7 @@ pub enum NetlinkError {
         message: Option<String>,
     },
     /// The kernel had more answers than the receive buffer could hold. In a batch only refusals are answered,
-    /// so nothing was committed.
+    /// so nothing was committed. Of requests sent together it is not known which were refused.
     #[error("the kernel's answers overflowed the receive buffer, {} refusals were read", refused.len())]
     Overflow {
         /// The refusals that could still be read, in the order of their messages.

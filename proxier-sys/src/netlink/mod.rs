@@ -4,6 +4,8 @@
 //! * [`Batch`] is one nfnetlink transaction as bytes.
 //! * [`NetfilterSocket`] sends a batch with one system call and says which message was refused and why; it
 //!   also dumps and asks for single objects.
+//! * [`Requests`] are changes in families without transactions, sent together: what is refused is named, the rest goes in.
+//!   [`GenericSocket`] sends them to generic netlink families, [`NetfilterSocket`] to ipset.
 //!
 //! The layout of headers and attributes is the one of the kernel's user interface headers `linux/netlink.h`
 //! and `linux/netfilter/nfnetlink.h`.
@@ -11,8 +13,11 @@
 mod attr;
 mod batch;
 mod error;
+mod generic;
 mod message;
+mod pipeline;
 mod reader;
+mod requests;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -21,7 +26,9 @@ mod transport;
 pub use attr::{AttrTooLong, AttrWriter};
 pub use batch::{Batch, MessageIndex, OversizedMessage};
 pub use error::{NetlinkError, errno_name};
+pub use generic::{GenericFamily, GenericMessage, GenericSocket};
 pub use reader::{Attr, AttrError, AttrIter};
+pub use requests::Requests;
 pub use socket::{BatchAnswer, DumpMessage, MessageType, NetfilterSocket, RefusedMessage};
 
 pub(crate) use transport::Transport;

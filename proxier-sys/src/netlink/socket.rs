@@ -9,6 +9,7 @@ use super::batch::{Batch, MessageIndex};
 use super::error::{NetlinkError, describe};
 use super::message::{self, ERROR, NFGEN_HEADER, Verdict};
 use super::reader::AttrIter;
+use super::requests::Requests;
 use super::subsystem;
 use super::transport::{Answer, DUMP_ATTEMPTS, Received, Transport, Wait, malformed};
 
@@ -212,6 +213,15 @@ impl NetfilterSocket {
     ) -> Result<Vec<DumpMessage>, NetlinkError> {
         let answers = self.transport.request(msg_type.0, flags, &message::nfgen(family, 0), fill)?;
         answers.into_iter().map(read_object).collect()
+    }
+
+    /// Sends changes together, outside of a transaction, each of which stands for itself; returns those that the kernel refused, in their
+    /// order. The others are in.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Oversized`] before anything is sent; otherwise it is not known what was done.
+    pub fn pipeline(&mut self, requests: &Requests) -> Result<Vec<RefusedMessage>, NetlinkError> {
+        self.transport.pipeline(requests)
     }
 
     /// Reads everything that is waiting after a batch.

@@ -192,6 +192,20 @@ impl Transport {
         Err(NetlinkError::DumpInterrupted { attempts: DUMP_ATTEMPTS })
     }
 
+    /// Room for answers, in bytes as the kernel counts them.
+    pub(super) fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// The first of `count` sequence numbers in a row.
+    pub(super) fn reserve_sequences(&mut self, count: usize) -> u32 {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let first =
+            self.sequence.checked_add(1).filter(|first| first.checked_add(count).is_some()).unwrap_or(1);
+        self.sequence = first.saturating_add(count);
+        first
+    }
+
     /// Never 0, which the kernel uses for what nobody asked for.
     fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
