@@ -69,9 +69,14 @@ pub const BACKENDS: &[Entry] = &[
     #[cfg(feature = "iptables")]
     Entry {
         section: Section { name: "iptables", keys: &backend_iptables::options::KEYS },
-        // Chains of IPVS mode have the same names.
-        replaces: &["nftables"],
+        replaces: &["nftables", "ipvs"],
         build: iptables::build,
+    },
+    #[cfg(feature = "ipvs")]
+    Entry {
+        section: Section { name: "ipvs", keys: &backend_ipvs::options::KEYS },
+        replaces: &["nftables", "iptables"],
+        build: ipvs::build,
     },
 ];
 
@@ -83,7 +88,7 @@ pub fn sections() -> Vec<Section> {
 
 /// Sets every key of a section; `set` says what is wrong with a value.
 #[cfg_attr(
-    not(any(feature = "nftables", feature = "iptables")),
+    not(any(feature = "nftables", feature = "iptables", feature = "ipvs")),
     allow(dead_code, reason = "used by each backend's entry")
 )]
 fn read_section(
@@ -180,6 +185,51 @@ mod iptables {
                 ("localhostNodePorts", self.0.localhost_node_ports.into()),
                 ("variant", variant.into()),
                 ("ctInvalid", ct_invalid.into()),
+            ]
+        }
+    }
+
+    pub(super) fn build(section: Option<&Map<String, Value>>) -> Result<Box<dyn Factory>, Vec<Fault>> {
+        let mut options = Options::default();
+        read_section(section, |key, value| options.set(key, value).map_err(|e| e.message))?;
+        Ok(Box::new(Configured(options)))
+    }
+}
+
+#[cfg(feature = "ipvs")]
+mod ipvs {
+    use std::time::Duration;
+
+    use backend_ipvs::{Ipvs, Options};
+    use proxier_core::driver::Driver;
+
+    use super::{Factory, Fault, Instance, IpFamily, Map, TrafficOptions, Value, read_section};
+
+    struct Configured(Options);
+
+    impl Factory for Configured {
+        fn instance(&self, family: IpFamily) -> Box<dyn Instance> {
+            Box::new(Driver::new(Ipvs::new(family, self.0.clone())))
+        }
+
+        fn adjust(&self, traffic: &mut TrafficOptions) {
+            traffic.masquerade_all = self.0.masquerade_all;
+        }
+
+        fn settings(&self) -> Vec<(&'static str, Value)> {
+            let seconds = |d: Duration| Value::from(format!("{}s", d.as_secs()));
+            let excluded: Vec<String> = self.0.exclude_cidrs.iter().map(ToString::to_string).collect();
+            vec![
+                ("scheduler", (&*self.0.scheduler).into()),
+                ("excludeCIDRs", excluded.into()),
+                ("strictARP", self.0.strict_arp.into()),
+                ("tcpTimeout", seconds(self.0.tcp_timeout)),
+                ("tcpFinTimeout", seconds(self.0.tcp_fin_timeout)),
+                ("udpTimeout", seconds(self.0.udp_timeout)),
+                ("drainTimeout", seconds(self.0.drain_timeout)),
+                ("masqueradeBit", self.0.masquerade_bit.into()),
+                ("masqueradeAll", self.0.masquerade_all.into()),
+                ("variant", self.0.variant.map_or("auto", |v| v.name()).into()),
             ]
         }
     }

@@ -1,7 +1,7 @@
 //! Removes everything of this backend, in both variants, knowing nothing but names (iptables spec 9).
 //!
 //! It stays: `KUBE-FIREWALL` and the jumps to it, which are kubelet's as well; kubelet's own chains; rules of others; counting objects and
-//! settings of the kernel.
+//! settings of the kernel; and the chains that IPVS mode has under the same names, where that mode is in force.
 
 use proxier_core::backend::CleanupReport;
 use proxier_core::ids::IpFamily;
@@ -27,6 +27,17 @@ const NAT: [&str; 5] = ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "
 const CANARY: &str = "KUBE-PROXY-CANARY";
 /// How chains of single objects begin.
 const OBJECTS: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
+
+/// Chains that IPVS mode has under the same names (ipvs spec 9).
+const SHARED: [(Table, &str); 5] = [
+    (Table::Filter, "KUBE-FORWARD"),
+    (Table::Filter, "KUBE-PROXY-FIREWALL"),
+    (Table::Nat, "KUBE-SERVICES"),
+    (Table::Nat, "KUBE-POSTROUTING"),
+    (Table::Nat, "KUBE-MARK-MASQ"),
+];
+/// A chain of nat that is there while IPVS mode is in force, and otherwise is not.
+const IPVS_MODE: &str = "KUBE-NODE-PORT";
 
 /// True for a chain that nobody but a service proxy has.
 #[must_use]
@@ -81,13 +92,17 @@ fn one(
 
 /// Rules of others' chains that jump to ours, and our chains, those that jump before those that are jumped to.
 fn removal(saved: &Saved, table: Table) -> (Vec<Step>, Vec<ChainId>) {
-    let ours: Vec<&ChainId> =
-        saved.chains.keys().filter(|c| c.table == table && is_ours(table, &c.name)).collect();
-    let to_ours =
-        |rule: &proxier_xtables::objects::Rule| restore::target(rule).is_some_and(|t| is_ours(table, t));
+    let replaced = saved.chains.contains_key(&ChainId { table: Table::Nat, name: IPVS_MODE.into() });
+    let stays = |chain: &str| replaced && SHARED.contains(&(table, chain));
+    let goes = |chain: &str| is_ours(table, chain) && !stays(chain);
+    let ours: Vec<&ChainId> = saved.chains.keys().filter(|c| c.table == table && goes(&c.name)).collect();
+    // Of the jumps to chains that stay, those that only this mode has ask for new connections.
+    let ends = |rule: &proxier_xtables::objects::Rule| {
+        restore::target(rule).is_some_and(|t| goes(t) || stays(t) && rule.0.contains("--ctstate NEW"))
+    };
     let mut jumps = Vec::new();
-    for (chain, rules) in saved.chains.iter().filter(|(c, _)| c.table == table && !is_ours(table, &c.name)) {
-        jumps.extend(rules.iter().filter(|r| to_ours(r)).map(|r| Op::Delete(chain.clone(), r.clone())));
+    for (chain, rules) in saved.chains.iter().filter(|(c, _)| c.table == table && !goes(&c.name)) {
+        jumps.extend(rules.iter().filter(|r| ends(r)).map(|r| Op::Delete(chain.clone(), r.clone())));
     }
     let mut chains: Vec<ChainId> = ours.into_iter().cloned().collect();
     chains.sort_by_key(|c| depth(&c.name));
@@ -175,6 +190,44 @@ COMMIT
         );
         assert_eq!(report.removed.len(), 6);
         assert!(report.stayed.is_empty());
+    }
+
+    #[test]
+    fn where_ipvs_mode_is_in_force_the_chains_of_both_stay() {
+        let listing = "\
+*nat
+:OUTPUT ACCEPT [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-NODE-PORT - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-SEP-A - [0:0]
+:KUBE-SERVICES - [0:0]
+-A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES
+-A KUBE-SEP-A -s 10.0.0.1/32 -j KUBE-MARK-MASQ
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT
+COMMIT
+*filter
+:INPUT ACCEPT [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-SERVICES - [0:0]
+-A INPUT -m conntrack --ctstate NEW -m comment --comment \"kubernetes load balancer firewall\" -j KUBE-PROXY-FIREWALL
+-A INPUT -m comment --comment \"kube-proxy firewall rules\" -j KUBE-PROXY-FIREWALL
+COMMIT
+";
+        let script = Script::new()
+            .says("iptables-legacy --version", "iptables v1.8.9 (legacy)\n")
+            .says("iptables-legacy-save", listing)
+            .says(RESTORE, "");
+        let report = cleanup(&script, &no_trial, IpFamily::Ipv4).unwrap();
+        assert_eq!(
+            script.inputs(),
+            [
+                "*filter\n-D INPUT -m conntrack --ctstate NEW -m comment --comment \"kubernetes load balancer firewall\" -j KUBE-PROXY-FIREWALL\nCOMMIT\n",
+                "*filter\n:KUBE-SERVICES - [0:0]\n-X KUBE-SERVICES\nCOMMIT\n",
+                "*nat\n:KUBE-NODEPORTS - [0:0]\n:KUBE-SEP-A - [0:0]\n-X KUBE-NODEPORTS\n-X KUBE-SEP-A\nCOMMIT\n",
+            ]
+        );
+        assert_eq!(report.removed.len(), 3);
     }
 
     #[test]

@@ -91,6 +91,8 @@ fn sets(belief: &Belief, desired: &Desired, seen: &Observed, items: &mut Vec<Dri
     for (id, set) in &seen.sets {
         let extra = set.entries.iter().filter(|entry| !desired.entries.contains_key(&(*id, **entry)));
         items.extend(extra.map(|entry| DriftItem::Unexpected(text(*id, entry))));
+        let name = id.name(family);
+        items.extend(set.strange.iter().map(|e| DriftItem::Unexpected(format!("entry {name} {e}"))));
     }
 }
 

@@ -8,6 +8,7 @@ use proxier_xtables::saved::Saved;
 
 use crate::objects::{RealServer, ServiceKey, VirtualServer, WEIGHT};
 use crate::sets::{Entry, Filled, SetId, SetType};
+use crate::wire::ipset::Strange;
 
 /// What the kernel holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub struct SeenSet {
     pub other_type: Option<String>,
     /// Its entries.
     pub entries: BTreeSet<Entry>,
+    /// Entries of forms that we never write.
+    pub strange: Vec<Strange>,
 }
 
 impl Observed {

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use proxier_core::ids::{IpFamily, Port, Protocol};
 
+use crate::wire::ipset::Definition;
+
 /// The type of a set, as the kernel names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetType {
@@ -189,6 +191,12 @@ impl SetId {
         }
     }
 
+    /// What the kernel is asked to make.
+    #[must_use]
+    pub fn definition(self, family: IpFamily) -> Definition {
+        Definition::new(self.name(family), self.set_type(), family)
+    }
+
     /// The comment of rules that look into it.
     #[must_use]
     pub fn comment(self) -> &'static str {
@@ -280,6 +288,10 @@ impl FromIterator<SetId> for Filled {
 }
 
 impl SetType {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::HashIp, Self::HashIpPort, Self::HashIpPortIp, Self::HashIpPortNet, Self::BitmapPort];
+
     /// The kernel's name of it.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -72,6 +72,28 @@ pub fn chains(env: &Environment, filled: Filled) -> Chains {
     ]
 }
 
+/// The names of all chains of ours.
+#[must_use]
+pub fn names() -> [ChainId; 13] {
+    use Table::{Filter, Mangle, Nat};
+    let names = [
+        (Filter, FORWARD),
+        (Filter, NODE_PORT),
+        (Filter, PROXY_FIREWALL),
+        (Filter, SOURCE_RANGES),
+        (Filter, FILTER),
+        (Filter, OUT_FILTER),
+        (Mangle, PROXY_FIREWALL),
+        (Mangle, SOURCE_RANGES),
+        (Nat, SERVICES),
+        (Nat, POSTROUTING),
+        (Nat, NODE_PORT),
+        (Nat, LOAD_BALANCER),
+        (Nat, MARK_MASQ),
+    ];
+    names.map(|(table, name)| chain(table, name))
+}
+
 /// The jumps, in the order in which they are looked at: each that is missing goes to the top (ipvs spec 5). The last one is ours.
 #[must_use]
 pub fn jumps() -> Vec<(ChainId, Rule)> {

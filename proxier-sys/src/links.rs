@@ -6,7 +6,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
 use nix::libc;
 
-use crate::netlink::{Attr, AttrIter, NetlinkError, RefusedMessage, Requests, Transport, flags};
+use crate::netlink::{Attr, AttrIter, NetlinkError, RefusedMessage, Requests, Sent, Transport, flags};
 
 // Messages of `linux/rtnetlink.h`.
 const NEW_LINK: u16 = 16;
@@ -71,6 +71,11 @@ impl RouteSocket {
     /// [`NetlinkError::Socket`].
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { transport: Transport::open(NETLINK_ROUTE)? })
+    }
+
+    /// What went out since this was asked last.
+    pub fn take_sent(&mut self) -> Sent {
+        self.transport.take_sent()
     }
 
     /// The interface of this name, if there is one.

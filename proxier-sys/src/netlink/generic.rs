@@ -7,7 +7,7 @@ use super::error::NetlinkError;
 use super::reader::AttrIter;
 use super::requests::Requests;
 use super::socket::RefusedMessage;
-use super::transport::{Answer, Transport};
+use super::transport::{Answer, Sent, Transport};
 
 /// `struct genlmsghdr`: command, version, reserved.
 const HEADER: usize = 4;
@@ -72,6 +72,11 @@ impl GenericSocket {
     /// [`NetlinkError::Socket`].
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { transport: Transport::open(NETLINK_GENERIC)? })
+    }
+
+    /// What went out since this was asked last.
+    pub fn take_sent(&mut self) -> Sent {
+        self.transport.take_sent()
     }
 
     /// Looks a family up by its name; `None` if the kernel does not have it. A kernel that can load the module of the family does so.

@@ -61,6 +61,11 @@ pub(super) fn nfgen(family: u8, resource: u16) -> [u8; NFGEN_HEADER] {
     [family, 0, high, low]
 }
 
+/// How many messages stand in what is sent.
+pub(super) fn count(bytes: &[u8]) -> usize {
+    Messages::new(bytes).take_while(Result::is_ok).count()
+}
+
 /// One message of a received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Message<'a> {

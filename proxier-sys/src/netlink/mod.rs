@@ -23,6 +23,9 @@ mod socket;
 mod tests;
 mod transport;
 
+/// The system's error numbers by their symbols; `Errno::from_raw` reads one.
+pub use nix::errno::Errno;
+
 pub use attr::{AttrTooLong, AttrWriter};
 pub use batch::{Batch, MessageIndex, OversizedMessage};
 pub use error::{NetlinkError, errno_name};
@@ -30,6 +33,8 @@ pub use generic::{GenericFamily, GenericMessage, GenericSocket};
 pub use reader::{Attr, AttrError, AttrIter};
 pub use requests::Requests;
 pub use socket::{BatchAnswer, DumpMessage, MessageType, NetfilterSocket, RefusedMessage};
+
+pub use transport::Sent;
 
 pub(crate) use transport::Transport;
 

@@ -11,7 +11,7 @@ use super::message::{self, ERROR, NFGEN_HEADER, Verdict};
 use super::reader::AttrIter;
 use super::requests::Requests;
 use super::subsystem;
-use super::transport::{Answer, DUMP_ATTEMPTS, Received, Transport, Wait, malformed};
+use super::transport::{Answer, DUMP_ATTEMPTS, Received, Sent, Transport, Wait, malformed};
 
 /// `NFT_MSG_GETGEN`.
 const GET_GENERATION: u8 = 16;
@@ -106,6 +106,11 @@ impl NetfilterSocket {
     pub fn open() -> Result<Self, NetlinkError> {
         let transport = Transport::open(NETLINK_NETFILTER)?;
         Ok(Self { transport, most_answer_bytes: MOST_ANSWER_BYTES })
+    }
+
+    /// What went out since this was asked last.
+    pub fn take_sent(&mut self) -> Sent {
+        self.transport.take_sent()
     }
 
     /// Sends a transaction with one system call and reads the kernel's verdict.

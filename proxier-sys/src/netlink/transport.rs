@@ -51,10 +51,27 @@ pub(crate) struct Answer {
     pub(crate) payload: Vec<u8>,
 }
 
+/// What went out through a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Netlink messages.
+    pub messages: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+impl std::ops::AddAssign for Sent {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+}
+
 /// A netlink socket connected to the kernel: nobody else can send to it.
 #[derive(Debug)]
 pub(crate) struct Transport {
     socket: Socket,
+    sent: Sent,
     sequence: u32,
     send_buffer: usize,
     receive_buffer: usize,
@@ -75,7 +92,14 @@ impl Transport {
         set(&socket, sockopt::ReceiveTimeout, &limit).map_err(failed("set option"))?;
         let send_buffer = get(&socket, sockopt::SndBuf).map_err(failed("get option"))?;
         let receive_buffer = get(&socket, sockopt::RcvBuf).map_err(failed("get option"))?;
-        Ok(Self { socket, sequence: 0, send_buffer, receive_buffer, datagram: Vec::with_capacity(DATAGRAM) })
+        Ok(Self {
+            socket,
+            sent: Sent::default(),
+            sequence: 0,
+            send_buffer,
+            receive_buffer,
+            datagram: Vec::with_capacity(DATAGRAM),
+        })
     }
 
     /// Makes room for a message of `bytes` bytes; a failure shows in the send that follows.
@@ -110,7 +134,10 @@ impl Transport {
         self.grow_send_buffer(bytes.len());
         loop {
             match self.socket.send(bytes, 0) {
-                Ok(sent) if sent == bytes.len() => return Ok(()),
+                Ok(sent) if sent == bytes.len() => {
+                    self.sent += Sent { messages: message::count(bytes), bytes: sent };
+                    return Ok(());
+                }
                 Ok(_) => {
                     return Err(NetlinkError::Malformed { what: "the kernel took only part of a message" });
                 }
@@ -119,6 +146,11 @@ impl Transport {
                 Err(error) => return Err(failed("send")(error)),
             }
         }
+    }
+
+    /// What went out since this was asked last.
+    pub(crate) fn take_sent(&mut self) -> Sent {
+        std::mem::take(&mut self.sent)
     }
 
     /// Reads one datagram.
