@@ -23,6 +23,9 @@ mod socket;
 mod tests;
 mod transport;
 
+/// The system's error numbers by their symbols; `Errno::from_raw` reads one.
+pub use nix::errno::Errno;
+
 pub use attr::{AttrTooLong, AttrWriter};
 pub use batch::{Batch, MessageIndex, OversizedMessage};
 pub use error::{NetlinkError, errno_name};

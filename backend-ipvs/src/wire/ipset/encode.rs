@@ -8,7 +8,8 @@ use proxier_sys::netlink::{AttrWriter, MessageIndex, MessageType, Requests, flag
 use super::{
     BUCKETS, DATA, Definition, ENTRY_FLAGS, EXCEPTION, FAMILY, FLAGS, HASH_SIZE, IP, LINE, MAX_ELEMENTS,
     NAME, NETWORK_ORDER, ONLY_NAMES, PORT, PORT_TO, PROTO, PROTOCOL, PROTOCOL_VERSION, REVISION, SECOND_IP,
-    SECOND_NAME, SECOND_PREFIX, SEVERAL, Strange, TYPE_NAME, Verb, command, family_of, type_name,
+    SECOND_NAME, SECOND_PREFIX, SEVERAL, Strange, TYPE_NAME, Verb, WITHOUT_ENTRIES, command, family_of,
+    type_name,
 };
 use crate::sets::{Entry, SetType};
 use crate::wire::family_number;
@@ -36,6 +37,12 @@ pub fn put_list(w: &mut AttrWriter<'_>, name: &str) {
     put_name(w, name);
 }
 
+/// The attributes of a dump of what one set is, without its entries.
+pub fn put_header(w: &mut AttrWriter<'_>, name: &str) {
+    put_name(w, name);
+    w.put_u32_be(FLAGS | NETWORK_ORDER, WITHOUT_ENTRIES);
+}
+
 /// The attributes of a dump of the names of all sets.
 pub fn put_names(w: &mut AttrWriter<'_>) {
     w.put_u8(PROTOCOL, PROTOCOL_VERSION);
@@ -59,9 +66,10 @@ fn set_family(kind: SetType, family: IpFamily) -> u8 {
     if kind == SetType::BitmapPort { 0 } else { family_number(family) }
 }
 
-/// Appends the request for a set; one that is there already and the same is right.
+/// Appends the request for a set; `EEXIST` where there is one of that name. To have that ignored for a set that is the same would not help: the kernel
+/// does not compare the families.
 pub fn push_create(requests: &mut Requests, set: &Definition, revision: u8) -> MessageIndex {
-    message(requests, command::CREATE, flags::CREATE, |w| {
+    message(requests, command::CREATE, flags::CREATE | flags::EXCL, |w| {
         put_name(w, &set.name);
         w.put_str(TYPE_NAME, type_name(set.kind));
         w.put_u8(REVISION, revision);

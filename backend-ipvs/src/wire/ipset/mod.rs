@@ -14,8 +14,8 @@ use crate::sets::{Entry, SetType};
 
 pub use decode::{read_names, read_revisions, read_sets};
 pub use encode::{
-    push_change, push_create, push_delete_strange, push_destroy, put_list, put_name, put_names, put_swap,
-    put_type,
+    push_change, push_create, push_delete_strange, push_destroy, put_header, put_list, put_name, put_names,
+    put_swap, put_type,
 };
 pub use words::{FULL, IN_USE, NO_TYPE, describe, words};
 
@@ -75,6 +75,8 @@ const IPV6: u16 = 2;
 const NETWORK_ORDER: u16 = 1 << 14;
 /// `IPSET_FLAG_LIST_SETNAME`.
 const ONLY_NAMES: u32 = 2;
+/// `IPSET_FLAG_LIST_HEADER`.
+const WITHOUT_ENTRIES: u32 = 4;
 /// `IPSET_FLAG_NOMATCH`: the entry is an exception to the others.
 const EXCEPTION: u32 = 4;
 

@@ -1,0 +1,211 @@
+//! Virtual servers and real servers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use proxier_core::ids::IpFamily;
+use proxier_sys::netlink::{
+    AttrWriter, Errno, GenericFamily, GenericMessage, GenericSocket, MessageIndex, NetlinkError,
+    RefusedMessage, Requests, errno_name,
+};
+
+use super::Refusal;
+use crate::error::{Error, answer, netlink};
+use crate::objects::ServiceKey;
+use crate::wire::ipvs::{self, Change, Info, SeenReal, SeenService, ServiceId, Timeouts, command};
+use crate::wire::proc;
+
+/// The listing of all virtual servers of the calling thread's network namespace.
+const LISTING: &str = "/proc/thread-self/net/ip_vs";
+/// Bytes of the message of a change, roughly.
+const MESSAGE: usize = 128;
+
+/// The real servers of all virtual servers.
+pub type RealServers = BTreeMap<ServiceKey, Vec<SeenReal>>;
+
+/// The kernel's IPVS in one network namespace: that of the thread that opened it.
+#[derive(Debug)]
+pub struct Ipvs {
+    socket: GenericSocket,
+    family: GenericFamily,
+}
+
+impl Ipvs {
+    /// Looks for it.
+    ///
+    /// # Errors
+    /// [`Error::NoIpvs`], or a failure of the socket.
+    pub fn open() -> Result<Self, Error> {
+        const DOING: &str = "look for IPVS";
+        let mut socket = GenericSocket::open().map_err(netlink(DOING))?;
+        let family = socket.family(ipvs::NAME).map_err(netlink(DOING))?.ok_or(Error::NoIpvs)?;
+        Ok(Self { socket, family })
+    }
+
+    /// Version and size of the connection table.
+    ///
+    /// # Errors
+    /// A refused request, or a failure of the socket.
+    pub fn info(&mut self) -> Result<Info, Error> {
+        const DOING: &str = "read IPVS's version";
+        let payload = self.one(command::GET_INFO, DOING, |_| {})?;
+        ipvs::read_info(&payload).map_err(answer(DOING))
+    }
+
+    /// Carries changes out in this order, together; returns those that were refused.
+    ///
+    /// A virtual server or real server that is to be new and is there already is given what was asked for. One that is to be deleted and is not there is
+    /// deleted.
+    ///
+    /// # Errors
+    /// A failure of the socket, after which it is not known what was done.
+    pub fn change(&mut self, changes: &[Change]) -> Result<Vec<Refusal>, Error> {
+        let mut refusals = Vec::new();
+        let mut again: Vec<(usize, Change)> = Vec::new();
+        for refused in self.send(changes.iter())? {
+            let index = refused.index.get();
+            let Some(change) = changes.get(index) else { continue };
+            match (change, Errno::from_raw(refused.errno)) {
+                (Change::DeleteService(_) | Change::DeleteReal(..), Errno::ESRCH | Errno::ENOENT) => {}
+                (Change::NewService(server), Errno::EEXIST) => {
+                    again.push((index, Change::SetService(server.clone())));
+                }
+                (Change::NewReal(key, real, weight), Errno::EEXIST) => {
+                    again.push((index, Change::SetReal(*key, *real, *weight)));
+                }
+                _ => refusals.push(Refusal::new(&refused, index, reason(change, refused.errno))),
+            }
+        }
+        for refused in self.send(again.iter().map(|(_, change)| change))? {
+            if let Some((index, change)) = again.get(refused.index.get()) {
+                refusals.push(Refusal::new(&refused, *index, reason(change, refused.errno)));
+            }
+        }
+        refusals.sort_by_key(|refusal| refusal.index);
+        Ok(refusals)
+    }
+
+    fn send<'a>(
+        &mut self,
+        changes: impl ExactSizeIterator<Item = &'a Change>,
+    ) -> Result<Vec<RefusedMessage>, Error> {
+        let mut requests = Requests::with_capacity(changes.len() * MESSAGE);
+        for (place, change) in changes.enumerate() {
+            let index = ipvs::push(&mut requests, &self.family, change);
+            debug_assert_eq!(index, MessageIndex(place));
+        }
+        self.socket.pipeline(&requests).map_err(netlink("change virtual servers"))
+    }
+
+    /// Every virtual server, of both families and whoever made it.
+    ///
+    /// # Errors
+    /// A failure of the socket.
+    pub fn services(&mut self) -> Result<Vec<SeenService>, Error> {
+        const DOING: &str = "list virtual servers";
+        let messages =
+            self.socket.dump(&self.family, command::GET_SERVICE, |_| {}).map_err(netlink(DOING))?;
+        messages.iter().map(|m| ipvs::read_service(&m.payload).map_err(answer(DOING))).collect()
+    }
+
+    /// One virtual server; `None` if it is not there.
+    ///
+    /// # Errors
+    /// A failure of the socket.
+    pub fn service(&mut self, key: &ServiceKey) -> Result<Option<SeenService>, Error> {
+        const DOING: &str = "read a virtual server";
+        match self.one(command::GET_SERVICE, DOING, |w| ipvs::put_key(w, key)) {
+            Err(Error::Netlink { source: NetlinkError::Refused { errno, .. }, .. })
+                if Errno::from_raw(errno) == Errno::ESRCH =>
+            {
+                Ok(None)
+            }
+            payload => Ok(Some(ipvs::read_service(&payload?).map_err(answer(DOING))?)),
+        }
+    }
+
+    /// The real servers of one virtual server; none as well if that is not there.
+    ///
+    /// # Errors
+    /// A failure of the socket.
+    pub fn reals(&mut self, key: &ServiceKey) -> Result<Vec<SeenReal>, Error> {
+        const DOING: &str = "list real servers";
+        let family = IpFamily::of(key.ip);
+        let fill = |w: &mut AttrWriter<'_>| ipvs::put_key(w, key);
+        let messages =
+            self.socket.dump(&self.family, command::GET_DESTINATION, fill).map_err(netlink(DOING))?;
+        messages.iter().map(|m| ipvs::read_real(&m.payload, family).map_err(answer(DOING))).collect()
+    }
+
+    /// The real servers of every virtual server of a form that this backend makes, in one reading of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Answer`].
+    pub fn all_reals(&self) -> Result<RealServers, Error> {
+        let text = fs::read_to_string(LISTING).map_err(unread)?;
+        let services = proc::read(&text).map_err(answer("list real servers"))?;
+        let keyed = services.into_iter().filter_map(|(id, reals)| match id {
+            ServiceId::Key(key) => Some((key, reals)),
+            ServiceId::Foreign(..) => None,
+        });
+        Ok(keyed.collect())
+    }
+
+    /// How long idle connections are remembered.
+    ///
+    /// # Errors
+    /// A refused request, or a failure of the socket.
+    pub fn timeouts(&mut self) -> Result<Timeouts, Error> {
+        const DOING: &str = "read IPVS's timeouts";
+        let payload = self.one(command::GET_CONFIG, DOING, |_| {})?;
+        ipvs::read_timeouts(&payload).map_err(answer(DOING))
+    }
+
+    /// Sets timeouts; 0 keeps what is (ipvs spec 1.3).
+    ///
+    /// # Errors
+    /// A refused request, or a failure of the socket.
+    pub fn set_timeouts(&mut self, timeouts: &Timeouts) -> Result<(), Error> {
+        let fill = |w: &mut AttrWriter<'_>| ipvs::put_timeouts(w, timeouts);
+        let answered = self.socket.request(&self.family, command::SET_CONFIG, 0, fill);
+        answered.map(drop).map_err(netlink("set IPVS's timeouts"))
+    }
+
+    /// A request with one answer.
+    fn one(
+        &mut self,
+        command: u8,
+        doing: &'static str,
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+    ) -> Result<Vec<u8>, Error> {
+        let answers = self.socket.request(&self.family, command, 0, fill).map_err(netlink(doing))?;
+        let none = NetlinkError::Malformed { what: "no answer but an acknowledgement" };
+        answers
+            .into_iter()
+            .next()
+            .map(|GenericMessage { payload, .. }| payload)
+            .ok_or(none)
+            .map_err(netlink(doing))
+    }
+}
+
+fn unread(source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::NotFound => Error::NoIpvs,
+        _ => Error::Read { path: LISTING, source },
+    }
+}
+
+/// What an error number means for a change.
+fn reason(change: &Change, errno: i32) -> String {
+    match (change, Errno::from_raw(errno)) {
+        (Change::NewService(server) | Change::SetService(server), Errno::ENOENT) => {
+            format!("the kernel has no scheduler {} (ENOENT)", server.scheduler)
+        }
+        (_, Errno::ENOENT) => "no such real server (ENOENT)".to_owned(),
+        (_, Errno::ESRCH) => "no such virtual server (ESRCH)".to_owned(),
+        (_, Errno::EAFNOSUPPORT) => "the kernel's IPVS does not serve this family (EAFNOSUPPORT)".to_owned(),
+        _ => errno_name(errno),
+    }
+}

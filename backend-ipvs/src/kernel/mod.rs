@@ -1,0 +1,83 @@
+//! What this backend does to the kernel, and reads from it: typed calls over [`wire`](crate::wire), each with as few messages as it takes.
+//!
+//! Nothing here is a transaction. Changes stand each for itself: many go out together, those that are refused are named by their place, and the
+//! others are in force. What is there already when it is to be added, or gone when it is to be deleted, is no refusal.
+
+mod device;
+mod ipvs;
+mod sets;
+#[cfg(test)]
+mod tests;
+
+use proxier_sys::netlink::RefusedMessage;
+use proxier_sys::runner::{CommandSpec, Runner};
+
+use crate::error::Error;
+
+pub use device::{DEVICE, Device};
+pub use ipvs::{Ipvs, RealServers};
+pub use sets::{Sets, temporary};
+
+/// A change that the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its place among those that were asked for.
+    pub index: usize,
+    /// The kernel's error number, positive.
+    pub errno: i32,
+    /// What it means.
+    pub reason: String,
+}
+
+impl Refusal {
+    fn new(refused: &RefusedMessage, index: usize, reason: String) -> Self {
+        let reason = match &refused.message {
+            Some(words) => format!("{reason}: {words}"),
+            None => reason,
+        };
+        Self { index, errno: refused.errno, reason }
+    }
+}
+
+/// Sockets to everything that this backend programs, in the network namespace of the thread that opened them.
+#[derive(Debug)]
+pub struct Kernel {
+    ipvs: Option<Ipvs>,
+    /// The ipsets.
+    pub sets: Sets,
+    /// The interface of the service addresses.
+    pub device: Device,
+}
+
+impl Kernel {
+    /// Opens the sockets. A kernel without IPVS is no error: its leftovers can be removed.
+    ///
+    /// # Errors
+    /// A failure of a socket; [`Error::NoIpset`].
+    pub fn open() -> Result<Self, Error> {
+        Ok(Self { ipvs: None, sets: Sets::open()?, device: Device::open()? })
+    }
+
+    /// The kernel's IPVS, looked for again until it is there. A kernel that has it as a module may load it now.
+    ///
+    /// # Errors
+    /// [`Error::NoIpvs`], or a failure of the socket.
+    pub fn ipvs(&mut self) -> Result<&mut Ipvs, Error> {
+        match &mut self.ipvs {
+            Some(ipvs) => Ok(ipvs),
+            ipvs => Ok(ipvs.insert(Ipvs::open()?)),
+        }
+    }
+}
+
+/// Asks for the modules that IPVS needs: kernels before 6.0 do not load it by themselves. A host without `modprobe`, or with everything built in, is
+/// no error; what is there shows in what the kernel then answers.
+///
+/// Returns what `modprobe` said against it, for the log.
+pub fn load_modules(runner: &dyn Runner) -> Option<String> {
+    match runner.run(&CommandSpec::new("modprobe", ["-va", "ip_vs"])) {
+        Ok(output) if output.success() => None,
+        Ok(output) => Some(output.first_error_line()),
+        Err(error) => Some(error.to_string()),
+    }
+}
