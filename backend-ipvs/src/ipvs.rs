@@ -10,6 +10,7 @@ use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::Snapshot;
 use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
+use proxier_sys::version::KernelVersion;
 use proxier_xtables::restore::{Patience, Restorer};
 use proxier_xtables::tool::Tools;
 use proxier_xtables::trial::scratch;
@@ -23,7 +24,7 @@ use crate::observed::Observed;
 use crate::options::{Facts, Options};
 use crate::plan::Plan;
 use crate::wire::ipvs::Timeouts;
-use crate::{cleanup, diff, observe, probe, render, settings, takeover};
+use crate::{cleanup, diff, observe, probe, render, sysctls, takeover};
 
 /// The IPVS backend of one IP family.
 ///
@@ -83,8 +84,13 @@ impl Ipvs {
                 tracing::warn!(said, "modprobe");
             }
             let ipvs = kernel.ipvs()?;
-            for setting in settings::ensure(&Sysctl::new(), self.options.strict_arp)? {
-                tracing::info!(setting, "kernel setting changed for IPVS");
+            let version = KernelVersion::running()?;
+            if let Some(what) = sysctls::impossible(version) {
+                tracing::warn!("{what}");
+            }
+            let settings = sysctls::settings(version, self.options.strict_arp);
+            for setting in sysctls::ensure(&Sysctl::new(), &settings)? {
+                tracing::info!(key = setting.key, value = setting.value, "kernel setting changed for IPVS");
             }
             let Options { tcp_timeout, tcp_fin_timeout, udp_timeout, .. } = &self.options;
             let seconds = |d: &std::time::Duration| u32::try_from(d.as_secs()).unwrap_or(u32::MAX);

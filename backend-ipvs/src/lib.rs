@@ -22,8 +22,8 @@ pub mod plan;
 pub mod probe;
 pub mod render;
 pub mod sets;
-pub mod settings;
 pub mod skeleton;
+pub mod sysctls;
 pub mod takeover;
 pub mod wire;
 
