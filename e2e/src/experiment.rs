@@ -15,10 +15,14 @@ use crate::saved;
 use crate::scenario::{Experiment, Layout, Step, Variant};
 use crate::topology::Topology;
 use crate::traffic::{Listen, Server};
+use crate::virtual_servers;
 use crate::world::World;
 
 /// How long the agents may take to bring a state into the kernel.
 const SYNC_LIMIT: Duration = Duration::from_secs(20);
+
+/// What did not change for so long is complete, where objects change one by one.
+const SETTLES: Duration = Duration::from_millis(500);
 
 /// How often the kernel is asked while waiting.
 const POLL: Duration = Duration::from_millis(20);
@@ -126,6 +130,7 @@ fn is_dispatched(layout: Layout, node: &str, family: &str, frontend: &str) -> an
             elements.iter().any(|e| e.belongs_to(frontend))
         }
         Layout::Rules(tables) => saved::dispatches(&saved::save(node, tables, family, false)?, frontend),
+        Layout::VirtualServers => virtual_servers::dispatches(node, frontend)?,
     })
 }
 
@@ -137,6 +142,7 @@ fn services(layout: Layout, node: &str, family: &str) -> anyhow::Result<Option<S
             let saved = saved::save(node, tables, family, false)?;
             Some(saved::lines_of(&saved, "nat").collect::<Vec<_>>().join("\n"))
         }
+        Layout::VirtualServers => Some(virtual_servers::everything(node)?),
     })
 }
 
@@ -190,8 +196,16 @@ impl Running<'_> {
         self.manifests.patch(file, passage, replacement)?;
         self.wait(replacement, |node| {
             for (_, family, old) in before.iter().filter(|(n, ..)| *n == node) {
-                if services(layout, node, family)? == *old {
+                let now = services(layout, node, family)?;
+                if now == *old {
                     return Ok(false);
+                }
+                if layout == Layout::VirtualServers {
+                    // Object by object: until nothing moves any more.
+                    std::thread::sleep(SETTLES);
+                    if services(layout, node, family)? != now {
+                        return Ok(false);
+                    }
                 }
             }
             Ok(true)

@@ -1,6 +1,7 @@
 //! The lab as a whole: isolate, run the matrix, report.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -67,7 +68,15 @@ fn inside(arguments: &Arguments, outside: &str) -> anyhow::Result<u8> {
     }
     let (mut lines, mut listings, mut logs) = (Vec::<Line>::new(), String::new(), String::new());
     let experiments = experiments();
+    let mut left_out = String::new();
     for (experiment, variant) in matrix(&experiments, &arguments.only)? {
+        if let Err(why) = variant.layout.is_possible() {
+            if arguments.only.iter().any(|only| only.contains(variant.name)) {
+                bail!("{}/{}: {why}", experiment.id, variant.name);
+            }
+            let _ = writeln!(left_out, "not run: {}/{}: {why}", experiment.id, variant.name);
+            continue;
+        }
         let outcome = experiment::run(experiment, variant, &program, &work)
             .with_context(|| format!("experiment {} with {}", experiment.id, variant.name))?;
         lines.extend(outcome.lines);
@@ -80,6 +89,6 @@ fn inside(arguments: &Arguments, outside: &str) -> anyhow::Result<u8> {
         text.push_str(part);
     }
     let mut output = std::io::stdout().lock();
-    writeln!(output, "{text}\n{}", report::summary(&lines)).context("writing the report")?;
+    writeln!(output, "{text}\n{left_out}{}", report::summary(&lines)).context("writing the report")?;
     Ok(u8::from(lines.iter().any(|l| !l.passed)))
 }

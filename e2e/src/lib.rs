@@ -22,4 +22,5 @@ pub mod saved;
 pub mod scenario;
 pub mod topology;
 pub mod traffic;
+pub mod virtual_servers;
 pub mod world;

@@ -33,6 +33,21 @@ pub enum Layout {
     Chains,
     /// iptables: the reference's chains and rules.
     Rules(Tables),
+    /// IPVS: virtual servers, with sets and rules beside them.
+    VirtualServers,
+}
+
+impl Layout {
+    /// Can this kernel do it?
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn is_possible(self) -> Result<(), &'static str> {
+        if self != Self::VirtualServers || crate::virtual_servers::has_ipvs() {
+            return Ok(());
+        }
+        Err("this kernel has no IPVS; `cargo xtask vm` has one that does")
+    }
 }
 
 /// Configuration of the second layout.
@@ -54,12 +69,19 @@ iptables:
   variant: legacy
 ";
 
+const IPVS: &str = "apiVersion: proxier.io/v1alpha1
+kind: ProxierConfiguration
+ipvs:
+  variant: nft
+";
+
 /// Every way the experiments are run.
-pub const VARIANTS: [Variant; 4] = [
+pub const VARIANTS: [Variant; 5] = [
     Variant { name: "maps", backend: "nftables", config: None, layout: Layout::Maps },
     Variant { name: "chains", backend: "nftables", config: Some(CHAINS), layout: Layout::Chains },
     iptables("iptables-nft", IPTABLES_NFT, Tables::Nft),
     iptables("iptables-legacy", IPTABLES_LEGACY, Tables::Legacy),
+    Variant { name: "ipvs", backend: "ipvs", config: Some(IPVS), layout: Layout::VirtualServers },
 ];
 
 const fn iptables(name: &'static str, config: &'static str, tables: Tables) -> Variant {
@@ -73,6 +95,8 @@ pub struct Experiment {
     pub id: &'static str,
     /// What it is about.
     pub title: &'static str,
+    /// Which layouts it is run with; those of one letter complete each other.
+    pub of: fn(Layout) -> bool,
     /// Pods on the two workers.
     pub pods: Vec<Pod>,
     /// The agent's `--cluster-cidr`.
@@ -126,6 +150,15 @@ pub enum Expect {
     Source(IpAddr),
     /// Nothing comes back.
     Silence,
+    /// These servers answer in turn, every connection.
+    Turns {
+        /// Names of the two servers.
+        servers: [&'static str; 2],
+        /// Number of connections.
+        connections: usize,
+        /// The source address all of them must see, where it does not depend on the endpoint.
+        source: Option<IpAddr>,
+    },
     /// All of these servers answer, no other, every connection.
     Spread {
         /// Names of the servers.
@@ -147,7 +180,7 @@ pub struct Kernel {
     /// Where to look.
     pub object: Object,
     /// A map: exactly these values, in any order. A chain of nftables: these passages among its rules. A chain of iptables: exactly
-    /// these rules, in this order. The dispatch of iptables: these rules among others.
+    /// these rules, in this order. The dispatch of iptables: these rules among others. A set, or the interface: exactly these words.
     pub expect: &'static [&'static str],
 }
 
@@ -169,12 +202,18 @@ pub enum Object {
     Shared(&'static str, &'static str),
     /// A chain of iptables that must not be there; table and name.
     Absent(&'static str, &'static str),
+    /// A virtual server, as `/proc/net/ip_vs` prints it; what is expected are the lines below it.
+    VirtualServer(&'static str),
+    /// The state and the addresses of `kube-ipvs0`.
+    Device,
+    /// The entries of an ipset.
+    Set(&'static str),
 }
 
 /// All experiments.
 #[must_use]
 pub fn experiments() -> Vec<Experiment> {
-    vec![source::ipv4(), dataplane::echo_server(), source::dual_stack()]
+    vec![source::ipv4(), dataplane::echo_server(), dataplane::virtual_servers(), source::dual_stack()]
 }
 
 const NODES: (&str, &str) = ("nodes.yaml", include_str!("../manifests/nodes.yaml"));

@@ -13,6 +13,7 @@ use crate::saved;
 use crate::scenario::{Expect, Kernel, Layout, Object, Traffic};
 use crate::topology::Topology;
 use crate::traffic::{Seen, connect};
+use crate::virtual_servers;
 
 /// How long an expected answer may take.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -36,6 +37,15 @@ pub(super) fn traffic(label: &str, topology: &Topology, row: &Traffic) -> anyhow
             let seen = connect(row.from, None, row.to, SILENCE)?;
             (Seen::TimedOut.to_string(), seen.to_string(), seen == Seen::TimedOut)
         }
+        Expect::Turns { servers, connections, source } => {
+            let mut seen = Vec::new();
+            for _ in 0..*connections {
+                seen.push(connect(row.from, None, row.to, ANSWER)?);
+            }
+            let expected = format!("{connections} x {} in turn", servers.join(" and "));
+            let passed = in_turn(&seen, *source);
+            (expected.clone(), if passed { expected } else { list(&seen) }, passed)
+        }
         Expect::Spread { servers, connections, source } => {
             let spread =
                 Spread::collect(servers, *connections, *source, || connect(row.from, None, row.to, ANSWER))?;
@@ -52,6 +62,28 @@ pub(super) fn traffic(label: &str, topology: &Topology, row: &Traffic) -> anyhow
         seen,
         passed,
     })
+}
+
+/// Two servers, by turns.
+fn in_turn(seen: &[Seen], source: Option<IpAddr>) -> bool {
+    let names: Option<Vec<&str>> = seen
+        .iter()
+        .map(|one| match one {
+            Seen::Answered { server, client } if source.is_none_or(|s| s == *client) => Some(server.as_str()),
+            _ => None,
+        })
+        .collect();
+    names.is_some_and(|names| {
+        names.windows(2).all(|pair| pair[0] != pair[1]) && names.windows(3).all(|three| three[0] == three[2])
+    })
+}
+
+fn list(seen: &[Seen]) -> String {
+    let one = |seen: &Seen| match seen {
+        Seen::Answered { server, client } => format!("{server} to {client}"),
+        other => other.to_string(),
+    };
+    seen.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn destination(topology: &Topology, to: SocketAddr) -> String {
@@ -124,8 +156,17 @@ pub(super) fn kernel(label: &str, layout: Layout, row: &Kernel) -> anyhow::Resul
     let (holder, found) = match (row.object, layout) {
         (Object::Elements { map, key }, _) => ("kube-proxy", elements(row, map, key)?),
         (Object::Chain(name), _) => ("kube-proxy", chain(row, name)?),
+        (Object::VirtualServer(head), _) => ("IPVS", virtual_server(row, head)?),
+        (Object::Device, _) => {
+            ("addresses", words(row, virtual_servers::DEVICE, virtual_servers::device(row.node)?))
+        }
+        (Object::Set(name), _) => ("ipset", words(row, name, virtual_servers::entries(row.node, name)?)),
         (Object::Own(table, name) | Object::Shared(table, name) | Object::Absent(table, name), of) => {
-            let Layout::Rules(tables) = of else { bail!("{name}: iptables only") };
+            let tables = match of {
+                Layout::Rules(tables) => tables,
+                Layout::VirtualServers => saved::Tables::Nft,
+                Layout::Maps | Layout::Chains => bail!("{name}: iptables only"),
+            };
             (table, rules_of(row, &saved::save(row.node, tables, row.family, false)?, table, name))
         }
     };
@@ -163,6 +204,27 @@ fn chain(row: &Kernel, name: &str) -> anyhow::Result<Found> {
     let passed = row.expect.iter().all(|passage| contains_words(&all, passage));
     let seen = if passed { row.expect.join(", ") } else { all };
     Ok(Found { object: name.to_owned(), seen, passed, lines })
+}
+
+/// A virtual server: exactly these real servers.
+fn virtual_server(row: &Kernel, head: &str) -> anyhow::Result<Found> {
+    let listing = virtual_servers::listing(row.node)?;
+    let lines = virtual_servers::of(&listing, head);
+    let found =
+        lines.as_ref().map_or_else(Vec::new, |lines| lines[1..].iter().map(|l| (*l).to_owned()).collect());
+    let passed = lines.is_some();
+    let out = words(row, head, found);
+    let seen = if passed { out.seen.clone() } else { "no such virtual server".to_owned() };
+    Ok(Found { passed: passed && out.passed, seen, ..out })
+}
+
+/// Exactly these words, in any order.
+fn words(row: &Kernel, object: &str, mut found: Vec<String>) -> Found {
+    let mut expected: Vec<&str> = row.expect.to_vec();
+    expected.sort_unstable();
+    let lines = found.clone();
+    found.sort_unstable();
+    Found { object: object.to_owned(), seen: found.join(", "), passed: found == expected, lines }
 }
 
 /// A chain of iptables.

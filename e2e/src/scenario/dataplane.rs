@@ -14,6 +14,7 @@ pub(super) fn echo_server() -> Experiment {
     Experiment {
         id: "B",
         title: "one Service, its kernel state",
+        of: |layout| layout != Layout::VirtualServers,
         pods: vec![
             pod(SERVERS[0], "worker", 1, 2),
             pod(SERVERS[1], "worker2", 2, 2),
@@ -36,8 +37,64 @@ pub(super) fn echo_server() -> Experiment {
             Layout::Maps => maps(),
             Layout::Chains => chains(),
             Layout::Rules(_) => rules(),
+            Layout::VirtualServers => Vec::new(),
         },
     }
+}
+
+/// Experiment B on IPVS, where the real cluster's Service had another address.
+pub(super) fn virtual_servers() -> Experiment {
+    let client = IpAddr::V4(Ipv4Addr::new(10, 244, 2, 3));
+    let to = |octets: [u8; 4], port| SocketAddr::new(octets.into(), port);
+    let turns = |from, to, policy, source| {
+        let expect = Expect::Turns { servers: ["echo-server-1", "echo-server-2"], connections: 12, source };
+        Step::Traffic(Traffic { from, to, policy, expect })
+    };
+    Experiment {
+        of: |layout| layout == Layout::VirtualServers,
+        manifests: &[
+            NODES,
+            ("echo-server.yaml", include_str!("../../manifests/echo-server-ipvs.yaml")),
+            ("echo-server-slice.yaml", include_str!("../../manifests/echo-server-slice.yaml")),
+        ],
+        frontends: &[("ip", "10.96.169.181 . tcp . 80")],
+        steps: vec![
+            turns(CLIENT, to([10, 96, 169, 181], 80), "-", Some(client)),
+            turns(CLIENT, to([172, 30, 0, 4], 30081), "Cluster", None),
+            turns("client", to([172, 30, 0, 3], 30081), "Cluster", None),
+        ],
+        kernel: |_| {
+            let real: &[&str] = &["-> 0AF40102:1F90 Masq 1", "-> 0AF40202:1F90 Masq 1"];
+            vec![
+                worker2(Object::VirtualServer("TCP 0A60A9B5:0050 rr"), real),
+                worker2(Object::VirtualServer("TCP AC1E0004:7581 rr"), real),
+                worker2(Object::Device, &["DOWN", "10.96.169.181/32"]),
+                worker2(Object::Set("KUBE-CLUSTER-IP"), &["10.96.169.181,tcp:80"]),
+                worker2(Object::Set("KUBE-NODE-PORT-TCP"), &["30081"]),
+                worker2(Object::Set("KUBE-LOOP-BACK"), &["10.244.2.2,tcp:8080,10.244.2.2"]),
+                worker2(
+                    Object::Own("nat", "KUBE-SERVICES"),
+                    &[
+                        "-s 127.0.0.0/8 -j RETURN",
+                        r#"! -s 10.244.0.0/16 -m comment --comment "Kubernetes service cluster ip + port for masquerade purpose" -m set --match-set KUBE-CLUSTER-IP dst,dst -j KUBE-MARK-MASQ"#,
+                        "-m addrtype --dst-type LOCAL -j KUBE-NODE-PORT",
+                        "-m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT",
+                    ],
+                ),
+                worker2(
+                    Object::Own("nat", "KUBE-NODE-PORT"),
+                    &[
+                        r#"-p tcp -m comment --comment "Kubernetes nodeport TCP port for masquerade purpose" -m set --match-set KUBE-NODE-PORT-TCP dst -j KUBE-MARK-MASQ"#,
+                    ],
+                ),
+            ]
+        },
+        ..echo_server()
+    }
+}
+
+fn worker2(object: Object, expect: &'static [&'static str]) -> Kernel {
+    Kernel { node: "worker2", family: "ip", object, expect }
 }
 
 fn twelve(from: &'static str, to: SocketAddr, policy: &'static str, source: Option<IpAddr>) -> Step {

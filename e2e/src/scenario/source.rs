@@ -14,6 +14,7 @@ pub(super) fn ipv4() -> Experiment {
     Experiment {
         id: "A",
         title: "source address",
+        of: |_| true,
         pods: pods(),
         cluster_cidr: "10.244.0.0/16",
         servers: &[SERVER],
@@ -36,6 +37,7 @@ pub(super) fn dual_stack() -> Experiment {
     Experiment {
         id: "C",
         title: "source address, dual stack",
+        of: |_| true,
         pods: pods(),
         cluster_cidr: "10.244.0.0/16,fd00:10:244::/48",
         servers: &[SERVER],
@@ -122,12 +124,44 @@ type Rules = (&'static str, Object, &'static [&'static str]);
 fn kernel(layout: Layout, family: &'static str, rules: &[Rules], filter: Option<&Rules>) -> Vec<Kernel> {
     match layout {
         Layout::Maps | Layout::Chains => Vec::new(),
+        Layout::VirtualServers => virtual_servers(family),
         Layout::Rules(_) => rules
             .iter()
             .chain(filter)
             .map(|(node, object, expect)| Kernel { node, family, object: *object, expect })
             .collect(),
     }
+}
+
+/// The endpoint's own node has it for the node port, too; the other one lets nobody from outside through to it.
+fn virtual_servers(family: &'static str) -> Vec<Kernel> {
+    let rows: [(&str, Object, &[&str]); 6] = match family {
+        "ip" => [
+            ("worker", Object::VirtualServer("TCP 0A607BDB:0050 rr"), &["-> 0AF40103:1F90 Masq 1"]),
+            ("worker", Object::VirtualServer("TCP AC1E0003:7580 rr"), &["-> 0AF40103:1F90 Masq 1"]),
+            ("worker", Object::Set("KUBE-LOOP-BACK"), &["10.244.1.3,tcp:8080,10.244.1.3"]),
+            ("worker", Object::Set("KUBE-NODE-PORT-LOCAL-TCP"), &["30080"]),
+            ("worker", Object::Set("KUBE-IPVS-DROP-OUTSIDE"), &[]),
+            ("worker2", Object::Set("KUBE-IPVS-DROP-OUTSIDE"), &["172.30.0.4,tcp:30080"]),
+        ],
+        _ => [
+            (
+                "worker",
+                Object::VirtualServer("TCP [fd00:0010:0096:0000:0000:0000:0000:7bdc]:0050 rr"),
+                &["-> [fd00:0010:0244:0001:0000:0000:0000:0003]:1F90 Masq 1"],
+            ),
+            (
+                "worker",
+                Object::VirtualServer("TCP [fd00:0030:0000:0000:0000:0000:0000:0003]:7582 rr"),
+                &["-> [fd00:0010:0244:0001:0000:0000:0000:0003]:1F90 Masq 1"],
+            ),
+            ("worker", Object::Set("KUBE-6-LOOP-BACK"), &["fd00:10:244:1::3,tcp:8080,fd00:10:244:1::3"]),
+            ("worker", Object::Set("KUBE-6-NODE-PORT-LOCAL-TCP"), &["30082"]),
+            ("worker", Object::Set("KUBE-6-IPVS-DROP-OUTSIDE"), &[]),
+            ("worker2", Object::Set("KUBE-6-IPVS-DROP-OUTSIDE"), &["fd00:30::4,tcp:30082"]),
+        ],
+    };
+    rows.map(|(node, object, expect)| Kernel { node, family, object, expect }).into()
 }
 
 /// The names are those of the real cluster.
