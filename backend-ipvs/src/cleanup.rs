@@ -163,11 +163,9 @@ fn addresses(kernel: &mut Kernel, family: IpFamily, seen: &Observed, report: &mu
             None => report.removed.push(format!("address {ip} of {DEVICE}")),
         }
     }
+    // The other family's cleanup takes it away with its own addresses.
     let left = IpFamily::ALL.into_iter().any(|f| kernel.device.bound(f).is_ok_and(|all| !all.is_empty()));
-    let other = IpFamily::ALL.into_iter().find(|f| *f != family).unwrap_or(family);
-    if left {
-        report.stayed.push(format!("interface {DEVICE}: it has addresses of {other}"));
-    } else if told(report, DEVICE, kernel.device.remove()) == Some(true) {
+    if !left && told(report, DEVICE, kernel.device.remove()) == Some(true) {
         report.removed.push(format!("interface {DEVICE}"));
     }
 }

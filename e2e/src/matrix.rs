@@ -25,6 +25,7 @@ pub mod stage;
 pub mod table;
 pub mod variant;
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -64,6 +65,11 @@ impl Selection {
         Ok(Self(parts))
     }
 
+    /// Is it asked for by name?
+    fn names(&self, variant: &Variant) -> bool {
+        self.0.iter().flatten().any(|part| part == variant.name)
+    }
+
     fn takes(&self, variant: &Variant, setting: &Setting, subject: &str) -> bool {
         let fits = |part: &String| [variant.name, setting.name, subject].contains(&part.as_str());
         self.0.is_empty() || self.0.iter().any(|parts| parts.iter().all(fits))
@@ -95,7 +101,15 @@ pub fn run(selection: &Selection, program: &Path, work: &Path) -> anyhow::Result
     let mut times = String::new();
     let mut held: table::Held = Default::default();
     let mut ran: Option<&Variant> = None;
+    let mut left_out = String::new();
     for variant in &VARIANTS {
+        if let Err(why) = variant.rules.is_possible() {
+            let _ = writeln!(left_out, "not run: {}: {why}", variant.name);
+            if selection.names(variant) {
+                bail!("{}: {why}", variant.name);
+            }
+            continue;
+        }
         for setting in &SETTINGS {
             let first = setting.name == SETTINGS[0].name;
             let chosen: Vec<&Group> = groups
@@ -138,7 +152,7 @@ pub fn run(selection: &Selection, program: &Path, work: &Path) -> anyhow::Result
     let told: Vec<&Variant> = VARIANTS.iter().filter(|v| lines.iter().any(|l| l.variant == v.name)).collect();
     lines.extend(told.iter().flat_map(|v| table::unseen(v, &held, &lines)).collect::<Vec<_>>());
     let text = format!(
-        "{}\n{}\n{times}all: {:.1} s\n{logs}\n{}",
+        "{}\n{}\n{times}all: {:.1} s\n{logs}\n{left_out}{}",
         table::table(&lines),
         table::gaps(&told, &held),
         begun.elapsed().as_secs_f64(),

@@ -94,6 +94,15 @@ pub fn everything(node: &str) -> anyhow::Result<String> {
     Ok(format!("{}{}", listing(node)?, sets.join("\n")))
 }
 
+/// Virtual servers, sets and the interface, as far as they are there; connections in passing do not count.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn left(node: &str) -> anyhow::Result<String> {
+    let links = tool(node, "ip", &["-br", "link", "show", "type", "dummy"])?;
+    Ok(format!("{}{}{links}", listing(node)?, tool(node, "ipset", &["list", "-name"])?))
+}
+
 /// Does a node's kernel send a frontend (`10.96.0.1 . tcp . 80`) to real servers?
 ///
 /// # Errors

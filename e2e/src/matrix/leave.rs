@@ -9,7 +9,7 @@ use super::setting::SETTINGS;
 use super::table::{Failure, Line};
 use super::variant::{Rules, Variant};
 use crate::topology::Topology;
-use crate::{listing, process, saved};
+use crate::{listing, process, saved, virtual_servers};
 
 /// Cleans every node and checks that nothing is left.
 ///
@@ -42,10 +42,15 @@ fn left(rules: Rules, node: &str, family: &str) -> anyhow::Result<Option<String>
     let text = match rules {
         Rules::Nftables => listing::table(node, family)?.unwrap_or_default(),
         Rules::Iptables(tables) => saved::save(node, tables, family, false)?,
+        Rules::VirtualServers => {
+            let saved = saved::save(node, saved::Tables::Nft, family, false)?;
+            format!("{saved}{}", virtual_servers::left(node)?)
+        }
     };
     let ours = |l: &&str| match rules {
         Rules::Nftables => true,
         Rules::Iptables(_) => l.replace("KUBE-FIREWALL", "").contains("KUBE-"),
+        Rules::VirtualServers => ["KUBE-", "kube-", "TCP", "UDP", "SCTP"].iter().any(|ours| l.contains(ours)),
     };
     let lines: Vec<&str> = text.lines().filter(ours).take(LINES).collect();
     Ok((!lines.is_empty()).then(|| lines.join("\n")))

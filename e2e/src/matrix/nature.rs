@@ -3,9 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use proxier_core::ids::IpFamily;
-use proxier_core::oracle::{Choice, Decision, Entry, Outcome, Packet, Reason, decide};
+use proxier_core::ids::{EndpointAddr, IpFamily};
+use proxier_core::model::TrafficPolicy;
+use proxier_core::oracle::{Choice, Decision, Entry, Origin, Outcome, Packet, Reason, decide};
 use proxier_core::snapshot::{FrontendKind, NodePortAddresses};
+use proxier_testkit::walk::normalise;
 
 use super::facts::NodeView;
 
@@ -17,6 +19,24 @@ pub(super) fn unknown_port(_: &NodeView, _: &Packet, decision: &Decision) -> Opt
 /// Nor do they know ranges of cluster IPs.
 pub(super) fn unallocated(_: &NodeView, _: &Packet, decision: &Decision) -> Option<Outcome> {
     (decision.reason == Reason::UnallocatedClusterIp).then_some(Outcome::NotOurs)
+}
+
+/// A virtual server has one list of real servers for everybody. Where some are on the node, it is these.
+pub(super) fn ends_here(view: &NodeView, packet: &Packet, decision: &Decision) -> Option<Outcome> {
+    let (Some(TrafficPolicy::Local), Some(TrafficPolicy::Cluster)) = (decision.policy, decision.scope) else {
+        return None;
+    };
+    let (_, name) = decision.frontend.as_ref()?;
+    let port = view.snapshot(IpFamily::of(packet.destination)).port(name)?;
+    let choice = |endpoint: EndpointAddr| Choice {
+        endpoint,
+        weight: 1,
+        masquerade: decision.origin == Origin::Host || endpoint.ip == packet.source,
+    };
+    let here: Vec<Choice> = port.local_endpoints().map(|e| choice(e.addr)).collect();
+    let here = normalise(Outcome::Endpoints(here));
+    let differs = here != normalise(decision.outcome.clone());
+    (port.local_endpoints().len() > 0 && differs).then_some(here)
 }
 
 /// The chain of source ranges is there only where there are endpoints to guard.

@@ -19,6 +19,7 @@ use crate::{listing, saved};
 enum Table {
     Nftables(nft::Ruleset),
     Iptables(iptables::Ruleset),
+    Unread,
 }
 
 impl Table {
@@ -32,6 +33,7 @@ impl Table {
                 let text = saved::save(node, tables, name, false)?;
                 Self::Iptables(iptables::parse(family, &text)?)
             }
+            Rules::VirtualServers => Self::Unread,
         })
     }
 
@@ -39,6 +41,7 @@ impl Table {
         match self {
             Self::Nftables(rules) => nft::walk(rules, &hop.packet, host),
             Self::Iptables(rules) => iptables::walk(rules, &hop.packet, host),
+            Self::Unread => Err(WalkError::Unknown("unread".into())),
         }
     }
 }
@@ -85,6 +88,9 @@ impl<'a> Listed<'a> {
         let (Some(view), Some(table)) = (view, self.tables.get(&(hop.node, family))) else {
             return Err(format!("no rules of {}", hop.node));
         };
+        if let Table::Unread = table {
+            return Ok(());
+        }
         let host = WalkHost::new(view.addresses.iter().copied());
         let walked = table.walk(hop, &host).and_then(|walk| walk.outcome());
         let walked = walked.map_err(|e| format!("the rules of {}: {e}", hop.node))?;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::facts::NodeView;
 use super::nature;
 use crate::saved::Tables;
+use crate::scenario::Layout;
 
 /// How the rules of a backend can be read back and asked, besides sending traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,18 @@ pub enum Rules {
     Nftables,
     /// `iptables-save` of this variant, asked in the same way.
     Iptables(Tables),
+    /// `ipvsadm -Sn`, `ipset save`, the addresses of `kube-ipvs0` and `iptables-save`, asked in the same way.
+    VirtualServers,
+}
+
+impl Rules {
+    /// Can this kernel do it?
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn is_possible(self) -> Result<(), &'static str> {
+        if self == Self::VirtualServers { Layout::VirtualServers.is_possible() } else { Ok(()) }
+    }
 }
 
 /// One way to run the agent.
@@ -137,8 +150,26 @@ const IPTABLES_GAPS: &[Gap] = &[
     REFUSAL,
 ];
 
+/// Of virtual servers, which do not ask who comes, and of addresses that are local (ipvs spec 2 to 5).
+const IPVS_GAPS: &[Gap] = &[
+    Gap::of_scenario(LOOPBACK, "left alone: a process of the host answers there, no service", "node-ports"),
+    Gap {
+        what: "cluster IPs that nobody has are dropped",
+        now: "left alone: the packet goes wherever it is routed",
+        checked_by: "unknown",
+        instead: Some(nature::unallocated),
+    },
+    Gap {
+        what: "pods and processes of a node reach endpoints of the whole cluster at external frontends whose policy is Local",
+        now: "those of the node alone, where there are some: a virtual server does not ask who comes",
+        checked_by: "policies",
+        instead: Some(nature::ends_here),
+    },
+    UDP_BEFORE,
+];
+
 /// Every backend, layout and variant.
-pub const VARIANTS: [Variant; 4] = [
+pub const VARIANTS: [Variant; 5] = [
     Variant { name: "maps", section: r#"{"nftables": {"layout": "maps"}}"#, ..NFTABLES },
     Variant { name: "chains", ..NFTABLES },
     Variant { name: "iptables-nft", ..IPTABLES },
@@ -147,6 +178,15 @@ pub const VARIANTS: [Variant; 4] = [
         section: r#"{"iptables": {"variant": "legacy"}}"#,
         rules: Rules::Iptables(Tables::Legacy),
         ..IPTABLES
+    },
+    Variant {
+        name: "ipvs",
+        backend: "ipvs",
+        section: r#"{"ipvs": {"variant": "nft"}}"#,
+        rules: Rules::VirtualServers,
+        resets_tcp: true,
+        localhost_node_ports: false,
+        gaps: IPVS_GAPS,
     },
 ];
 
