@@ -80,12 +80,17 @@ impl Kernel {
     }
 }
 
-/// Asks for the modules that IPVS needs: kernels before 6.0 do not load it by themselves. A host without `modprobe`, or with everything built in, is
-/// no error; what is there shows in what the kernel then answers.
+/// Asks for the modules of IPVS and of a scheduler, before either is used. A host without `modprobe`, or with everything built in, is no error; what is
+/// there shows in what the kernel then answers.
+///
+/// A kernel may load both by itself when they are first used, but a scheduler that it loads so can stop it for good: it holds IPVS's lock meanwhile, the
+/// modules of `lblc` and `lblcr` wait until no network namespace is being taken down, and that waits for the lock (seen on Linux 6.1; from then on no
+/// namespace is made or ended on that host).
 ///
 /// Returns what `modprobe` said against it, for the log.
-pub fn load_modules(runner: &dyn Runner) -> Option<String> {
-    match runner.run(&CommandSpec::new("modprobe", ["-va", "ip_vs"])) {
+pub fn load_modules(runner: &dyn Runner, scheduler: &str) -> Option<String> {
+    let scheduler = format!("ip_vs_{scheduler}");
+    match runner.run(&CommandSpec::new("modprobe", ["-va", "ip_vs", &scheduler])) {
         Ok(output) if output.success() => None,
         Ok(output) => Some(output.first_error_line()),
         Err(error) => Some(error.to_string()),

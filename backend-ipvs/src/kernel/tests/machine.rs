@@ -1,6 +1,7 @@
 //! IPVS and its device, on a kernel that has them.
 
 use std::net::IpAddr;
+use std::sync::Once;
 use std::time::Duration;
 
 use proxier_core::ids::{IpFamily, Port, Protocol};
@@ -9,7 +10,7 @@ use proxier_sys::runner::SystemRunner;
 
 use super::{isolated, key, real, server, sorted, tool, tool_with};
 use crate::error::Error;
-use crate::kernel::{DEVICE, Device, Ipvs, Kernel, load_modules};
+use crate::kernel::{DEVICE, Device, Ipvs, Kernel, RealServers, load_modules};
 use crate::objects::{DRAINING, VirtualServer, WEIGHT};
 use crate::wire::ipvs::{Change, SeenService, ServiceId, Timeouts};
 
@@ -19,9 +20,20 @@ const SCHEDULERS: [&str; 13] =
 
 /// The kernel's IPVS in a new network namespace.
 fn ipvs() -> Ipvs {
+    static LOADED: Once = Once::new();
+    LOADED.call_once(|| {
+        for scheduler in SCHEDULERS {
+            assert_eq!(load_modules(&SystemRunner::new(), scheduler), None);
+        }
+    });
     isolated();
-    assert_eq!(load_modules(&SystemRunner::new()), None);
     Ipvs::open().unwrap()
+}
+
+/// The real servers of all.
+fn all_reals(ipvs: &mut Ipvs) -> RealServers {
+    let services = ipvs.services().unwrap();
+    ipvs.all_reals(&services).unwrap()
 }
 
 #[track_caller]
@@ -84,10 +96,10 @@ fn all_kinds_of_virtual_servers_are_shown_by_ipvsadm_as_they_are_printed_and_rea
     }
 
     // What the tool writes from our lines is read the same, and the tool takes our changes and deletions, too.
-    let reals = ipvs.all_reals().unwrap();
+    let reals = all_reals(&mut ipvs);
     tool("ipvsadm -C");
     tool_with("ipvsadm -R", &printed);
-    assert_eq!((read(&mut ipvs), ipvs.all_reals().unwrap()), (expected, reals));
+    assert_eq!((read(&mut ipvs), all_reals(&mut ipvs)), (expected, reals));
     let http = key(Protocol::Tcp, "10.96.0.10", 1001);
     let edits = [
         Change::SetService(server(http, "lc")),
@@ -107,7 +119,7 @@ fn all_kinds_of_virtual_servers_are_shown_by_ipvsadm_as_they_are_printed_and_rea
 fn real_servers_are_the_same_in_both_readings() {
     let mut ipvs = ipvs();
     done(&mut ipvs, &all_kinds());
-    let all = ipvs.all_reals().unwrap();
+    let all = all_reals(&mut ipvs);
     assert_eq!(all.len(), 2 * 3 * SCHEDULERS.len());
     for (key, reals) in &all {
         assert_eq!(&ipvs.reals(key).unwrap(), reals, "{key}");
@@ -184,7 +196,7 @@ fn other_forms_of_others_are_seen_and_other_methods_repaired() {
         ["10.96.0.10:80/TCP", "10.96.0.11 port 0 tcp", "firewall mark 7 (IPv4)", "firewall mark 7 (IPv6)"];
     assert_eq!(texts, expected);
     assert_eq!(seen.iter().filter(|service| matches!(service.id, ServiceId::Key(_))).count(), 1);
-    assert_eq!(ipvs.all_reals().unwrap().into_keys().collect::<Vec<_>>(), [web]);
+    assert_eq!(all_reals(&mut ipvs).into_keys().collect::<Vec<_>>(), [web]);
     assert!(!ipvs.reals(&web).unwrap()[0].masquerades);
     done(
         &mut ipvs,
@@ -215,10 +227,45 @@ fn each_network_namespace_has_its_own() {
     done(&mut ipvs, &[Change::NewService(server(key(Protocol::Tcp, "10.96.0.10", 80), "rr"))]);
     let elsewhere = std::thread::spawn(|| {
         let mut other = self::ipvs();
-        (other.services().unwrap(), other.all_reals().unwrap().len())
+        (other.services().unwrap(), all_reals(&mut other).len())
     });
     assert_eq!(elsewhere.join().unwrap(), (Vec::new(), 0));
-    assert_eq!((ipvs.services().unwrap().len(), ipvs.all_reals().unwrap().len()), (1, 1));
+    assert_eq!((ipvs.services().unwrap().len(), all_reals(&mut ipvs).len()), (1, 1));
+}
+
+/// Linux loses its place in `/proc/net/ip_vs` when other namespaces have virtual servers, too.
+#[test]
+#[ignore = "needs IPVS: run by cargo xtask test in the emulated machine"]
+fn no_real_server_is_missed_beside_other_namespaces() {
+    let load = |ipvs: &mut Ipvs| {
+        for i in 1..=300 {
+            let web = key(Protocol::Tcp, "10.96.0.10", i);
+            done(
+                ipvs,
+                &[Change::NewService(server(web, "rr")), Change::NewReal(web, real("10.0.0.1", i), 1)],
+            );
+        }
+    };
+    let mut ipvs = ipvs();
+    load(&mut ipvs);
+    let (loaded, wait) = std::sync::mpsc::channel();
+    let (read, done_reading) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || {
+        let mut other = self::ipvs();
+        load(&mut other);
+        loaded.send(()).unwrap();
+        // The namespace lives until then.
+        let _ = done_reading.recv();
+    });
+    wait.recv().unwrap();
+    let all = all_reals(&mut ipvs);
+    let listed = std::fs::read_to_string("/proc/thread-self/net/ip_vs").unwrap();
+    drop(read);
+    other.join().unwrap();
+    assert_eq!(all.len(), 300);
+    assert!(all.iter().all(|(key, reals)| reals.len() == 1 && reals[0].port == key.port.get()));
+    // If the kernel has been mended, the comment on the reading wants to be changed.
+    println!("{} of 300 were listed", listed.lines().filter(|line| line.starts_with("TCP")).count());
 }
 
 #[test]
@@ -288,7 +335,7 @@ fn ten_thousand_virtual_servers_go_in_and_are_read() {
         changes.extend((1..=5).map(|n| Change::NewReal(service(i), real("10.244.0.1", n), WEIGHT)));
     }
     done(&mut ipvs, &changes);
-    let reals = ipvs.all_reals().unwrap();
+    let reals = all_reals(&mut ipvs);
     assert_eq!((reals.len(), reals.values().map(Vec::len).sum::<usize>()), (10_000, 50_000));
     assert_eq!(ipvs.services().unwrap().len(), 10_000);
     let deletions: Vec<_> = (0..10_000).map(|i| Change::DeleteService(service(i))).collect();
