@@ -59,7 +59,7 @@ pub(crate) fn cleanup(
     let kernel = match (&mut kernel, seen) {
         (Ok(kernel), Some(seen)) => {
             services(kernel, family, options, &seen, &mut report);
-            addresses(kernel, family, &seen, &mut report);
+            addresses(kernel, &seen, &mut report);
             let wait = || {
                 if let Some(tools) = tools.first() {
                     // A listing takes some milliseconds, and is what there is to wait by.
@@ -152,7 +152,7 @@ fn services(
 }
 
 /// The family's addresses, and the device with the last of them.
-fn addresses(kernel: &mut Kernel, family: IpFamily, seen: &Observed, report: &mut CleanupReport) {
+fn addresses(kernel: &mut Kernel, seen: &Observed, report: &mut CleanupReport) {
     let Some(Some(link)) = told(report, DEVICE, kernel.device.find()) else { return };
     let bound: Vec<IpAddr> = seen.bound.iter().copied().collect();
     let done = kernel.device.unbind(&link, &bound);

@@ -78,10 +78,8 @@ impl Ipvs {
             none => none.insert(Kernel::open()?),
         };
         if !self.settled {
-            if matches!(kernel.ipvs(), Err(Error::NoIpvs))
-                && let Some(said) = kernel::load_modules(&self.runner)
-            {
-                tracing::warn!(said, "modprobe");
+            if let Some(said) = kernel::load_modules(&self.runner, &self.options.scheduler) {
+                tracing::debug!(said, "modprobe");
             }
             let ipvs = kernel.ipvs()?;
             let version = KernelVersion::running()?;

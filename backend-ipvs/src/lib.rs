@@ -29,3 +29,6 @@ pub mod wire;
 
 pub use ipvs::Ipvs;
 pub use options::Options;
+
+#[cfg(test)]
+mod tests;

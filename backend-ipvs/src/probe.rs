@@ -55,7 +55,7 @@ const FEATURES: [Feature; 12] = [
 /// # Errors
 /// Only when a tool that is there cannot be run.
 pub fn probe(runner: &dyn Runner, family: IpFamily, options: &Options) -> Result<Probed, Error> {
-    if let Some(said) = kernel::load_modules(runner) {
+    if let Some(said) = kernel::load_modules(runner, &options.scheduler) {
         tracing::debug!(said, "modprobe");
     }
     let (chosen, mut requirements) = tool::look(runner, family, options.variant)?;

@@ -1,0 +1,3 @@
+//! The backend as a whole.
+
+mod machine;
