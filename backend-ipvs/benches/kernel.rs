@@ -14,6 +14,7 @@ use backend_ipvs::objects::{DRAINING, RealServer, ServiceKey, VirtualServer, WEI
 use backend_ipvs::sets::{Entry, SetType};
 use backend_ipvs::wire::ipset::{Definition, EntryChange, Verb};
 use backend_ipvs::wire::ipvs::Change;
+use backend_ipvs::wire::proc;
 use proxier_core::ids::{EndpointAddr, IpFamily, Port, Protocol};
 use proxier_sys::netns;
 use proxier_sys::runner::{CommandSpec, Runner, SystemRunner};
@@ -95,6 +96,8 @@ fn services() {
     }
     let text: String = load.iter().map(|change| format!("{change}\n")).collect();
     println!("{SERVICES} virtual servers with {REALS} real servers each: {} messages", load.len());
+    assert_eq!(ipvs.change(&load).unwrap(), []);
+    readings(&mut ipvs);
     // In turn, so that both meet the same machine, and each in a namespace of its own: deleted real servers stay in a list for two minutes, which is
     // walked whenever one is added.
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
@@ -112,7 +115,6 @@ fn services() {
     ratio("ipvsadm -R takes (medians)", theirs[ROUNDS / 2], ours[ROUNDS / 2]);
     ratio("ipvsadm -R takes, at least", theirs[0], ours[ROUNDS - 1]);
     row("the same again: all are there", median(|| timed(|| assert_eq!(ipvs.change(&load).unwrap(), []))));
-    readings(&mut ipvs);
     let one = Change::SetReal(key(7), real(7, 1), DRAINING);
     row("one weight", median(|| timed(|| ipvs.change(std::slice::from_ref(&one)).unwrap())));
     let replace =
@@ -128,6 +130,10 @@ fn services() {
 fn readings(ipvs: &mut Ipvs) {
     let services = median(|| timed(|| assert_eq!(ipvs.services().unwrap().len(), 10_000)));
     row("all virtual servers: one dump", services);
+    let listing = || std::fs::read_to_string("/proc/thread-self/net/ip_vs").unwrap();
+    row("all real servers: the listing alone", median(|| timed(listing)));
+    let text = listing();
+    row("all real servers: its text", median(|| timed(|| proc::read(&text).unwrap())));
     let seen = ipvs.services().unwrap();
     let listing = median(|| timed(|| assert_eq!(ipvs.all_reals(&seen).unwrap().len(), 10_000)));
     row("all real servers: one reading", listing);

@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use proxier_core::backend::{BackendError, RetryClass};
 use proxier_core::ids::{IpFamily, Port, Protocol};
 
 use super::{isolated, sorted, tool, tool_with, try_tool};
 use crate::error::Error;
-use crate::kernel::{Sets, temporary};
+use crate::kernel::{Kernel, Sets, temporary};
 use crate::sets::{Entry, SetType};
 use crate::wire::ipset::{self, Definition, EntryChange, Verb};
 
@@ -306,4 +307,25 @@ fn types_are_found_and_their_revisions_known_to_the_tool() {
     sets.create(&[definition("KUBE-X", SetType::HashIp, IpFamily::Ipv4)]).unwrap();
     assert!(!tool("ipset list KUBE-X").contains("bucketsize"));
     assert_eq!(try_tool("ipset list KUBE-Y").code, 1);
+}
+
+#[test]
+#[ignore = "needs root and ipset in the kernel: run by cargo xtask test"]
+fn a_kernel_without_ipvs_says_so_and_its_leftovers_can_be_removed() {
+    isolated();
+    let mut kernel = Kernel::open().unwrap();
+    match kernel.ipvs().map(drop) {
+        Ok(()) => assert!(kernel.ipvs().unwrap().info().unwrap().table > 0),
+        Err(error) => {
+            assert!(matches!(error, Error::NoIpvs), "{error}");
+            assert_eq!(error.retry_class(), RetryClass::Unsupported);
+        }
+    }
+    match kernel.device.ensure() {
+        Ok(link) => assert!(!link.up),
+        Err(error) => assert!(matches!(error, Error::NoDummies), "{error}"),
+    }
+    let made = kernel.device.find().unwrap().is_some();
+    assert_eq!(kernel.device.remove().unwrap(), made);
+    assert_eq!(kernel.sets.destroy(&["KUBE-CLUSTER-IP"]).unwrap(), []);
 }
