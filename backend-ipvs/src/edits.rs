@@ -103,8 +103,10 @@ impl Edits {
             // A frontend that is new has no real server yet; of another one those that may not be reached must go first.
             let known = id.whole().is_some_and(|whole| !self.added.contains_key(&(whole, *entry)));
             let phase = match id {
-                SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp => Phase::Ranges,
+                SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp => Phase::Qualifying,
+                SetId::IpvsIps | SetId::Servers => Phase::Recorded,
                 _ if known => Phase::Kept,
+                _ if id.whole().is_some() => Phase::Qualifying,
                 _ => Phase::Entries,
             };
             out.add(phase, Op::AddEntry(*id, *entry), port.as_ref());
@@ -112,9 +114,10 @@ impl Edits {
         for ((id, entry), port) in &self.removed {
             let stays = id.whole().is_some_and(|whole| members.stays(whole, entry));
             let phase = match id {
-                SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp => Phase::Unrestricted,
+                SetId::LoadBalancerSourceCidr | SetId::LoadBalancerSourceIp => Phase::Unqualified,
                 SetId::Reject | SetId::Drop | SetId::DropOutside => Phase::Admitted,
                 _ if stays => Phase::Unkept,
+                _ if id.whole().is_some() => Phase::Unqualified,
                 _ => Phase::Cleared,
             };
             out.add(phase, Op::DeleteEntry(*id, *entry), port.as_ref());

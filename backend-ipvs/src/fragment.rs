@@ -111,9 +111,12 @@ impl Writer<'_> {
             FrontendKind::LoadBalancerVip => self.vip(ip, entry, local),
             FrontendKind::ExternalIp | FrontendKind::NodePort => self.add(SetId::ExternalIp, entry),
         }
-        self.serve(kind, ServiceKey { protocol, ip, port: number });
+        let key = ServiceKey { protocol, ip, port: number };
+        self.serve(kind, key);
         if kind == FrontendKind::ClusterIp || !self.env.is_host(ip) {
             self.add(SetId::IpvsIps, Entry::Ip(ip));
+        } else {
+            self.record(key);
         }
     }
 
@@ -164,8 +167,13 @@ impl Writer<'_> {
             let key = ServiceKey { protocol, ip: *ip, port: number };
             if !self.programmed.shadowed.contains(&key) {
                 self.serve(FrontendKind::NodePort, key);
+                self.record(key);
             }
         }
+    }
+
+    fn record(&mut self, key: ServiceKey) {
+        self.add(SetId::Servers, Entry::IpPort(key.ip, key.protocol, key.port));
     }
 
     /// A virtual server, and what keeps out those whom none of its real servers may get.

@@ -15,17 +15,20 @@ use crate::ops::{Action, Op};
 pub(crate) enum Phase {
     /// What entries and rules need.
     Containers,
+    /// Rules for sets that had no entries: while a set has none, they match nothing, and an entry never stands without the rule that looks for
+    /// it. Those of sets that will have none stay until the end.
+    Rules,
+    /// What tells that a virtual server is ours, before it is there: an end in between leaves nothing behind that nobody knows.
+    Recorded,
     /// Virtual servers, still empty: they refuse. An entry that lets packets pass the filter would otherwise hand them to whatever listens
     /// on this host.
     Services,
-    /// Source ranges, before [`Phase::Entries`] has anybody asked for them.
-    Ranges,
+    /// Entries that qualify others, which must not stand without them: source ranges, and sources that are kept.
+    Qualifying,
     /// All other entries: marks, refusals, and what guards this host. No real server is there that would need them.
     Entries,
     /// Sources are kept no more, before real servers of other nodes come.
     Unkept,
-    /// Rules for sets that had no entries, before real servers come; those of sets that will have none stay until the end.
-    Rules,
     /// Real servers, now that marks and refusals are right. Those that come before those that go, so that somebody is always there.
     Servers,
     /// Real servers get no new connections.
@@ -42,8 +45,8 @@ pub(crate) enum Phase {
     Deleted,
     /// Entries, now that they decide about nothing.
     Cleared,
-    /// Source ranges, now that nobody asks for them.
-    Unrestricted,
+    /// Entries that qualified others.
+    Unqualified,
     /// Refusals, now that real servers are there or the frontend is gone.
     Admitted,
     /// Rules for sets that have no entries any more.

@@ -59,7 +59,7 @@ impl fmt::Display for Entry {
 /// The longest name of a set, in bytes (`IPSET_MAXNAMELEN` without its terminator).
 pub const LONGEST_NAME: usize = 31;
 
-/// A set that this backend keeps: the seventeen of the reference, and three of our own for what must not get through.
+/// A set that this backend keeps: the seventeen of the reference, and four of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SetId {
     /// Endpoints of this node, each with itself as the source.
@@ -96,6 +96,9 @@ pub enum SetId {
     HealthCheck,
     /// Addresses of `kube-ipvs0`.
     IpvsIps,
+    /// Ours: virtual servers at addresses that `kube-ipvs0` has not. IPVS does not tell whose a virtual server is; this does, also after a
+    /// restart on a host that has other addresses by then. No rule looks into it.
+    Servers,
     /// Ours: frontends without any endpoint.
     Reject,
     /// Ours: frontends whose policy is Local and that have endpoints, but none here, for whoever asks.
@@ -106,7 +109,7 @@ pub enum SetId {
 
 impl SetId {
     /// All of them, in the order in which they are created (ipvs spec 10), ours last.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::LoopBack,
         Self::ClusterIp,
         Self::ExternalIp,
@@ -124,6 +127,7 @@ impl SetId {
         Self::NodePortLocalSctp,
         Self::HealthCheck,
         Self::IpvsIps,
+        Self::Servers,
         Self::Reject,
         Self::Drop,
         Self::DropOutside,
@@ -149,6 +153,7 @@ impl SetId {
             Self::NodePortLocalSctp => "KUBE-NODE-PORT-LOCAL-SCTP-HASH",
             Self::HealthCheck => "KUBE-HEALTH-CHECK-NODE-PORT",
             Self::IpvsIps => "KUBE-IPVS-IPS",
+            Self::Servers => "KUBE-IPVS-SERVERS",
             Self::Reject => "KUBE-IPVS-REJECT",
             Self::Drop => "KUBE-IPVS-DROP",
             Self::DropOutside => "KUBE-IPVS-DROP-OUTSIDE",
@@ -230,6 +235,7 @@ impl SetId {
             }
             Self::HealthCheck => "Kubernetes health check node port",
             Self::IpvsIps => "Addresses on the ipvs interface",
+            Self::Servers => "Kubernetes service frontends at addresses of other interfaces",
             Self::Reject => "Kubernetes service frontends without endpoints",
             Self::Drop => {
                 "Kubernetes service frontends with internalTrafficPolicy=local and no endpoint here"
@@ -322,7 +328,7 @@ mod tests {
                 assert!(names.insert(name));
             }
         }
-        assert_eq!(names.len(), 40);
+        assert_eq!(names.len(), 42);
         let cut: Vec<String> = SetId::ALL
             .into_iter()
             .map(|id| id.name(IpFamily::Ipv6))

@@ -252,7 +252,19 @@ impl Writer<'_> {
     /// What this host sends, as long as its destination still is the frontend.
     fn before_ipvs(&self) -> Vec<Rule> {
         let mut out = self.restricted();
-        out.push(self.refuse(Draft::new(), SetId::Drop).jump("DROP"));
+        out.extend(self.dropped());
+        out
+    }
+
+    /// What must not get to endpoints of other nodes. What has neither a pod's nor this host's source can be sent by this host, too, by a
+    /// transparent proxy.
+    fn dropped(&self) -> Vec<Rule> {
+        let mut out = vec![self.refuse(Draft::new(), SetId::Drop).jump("DROP")];
+        if let Some(draft) = self.not_from_pods() {
+            let id = SetId::DropOutside;
+            let draft = draft.comment(id.comment()).foreign(End::Source).ct_state(false, "NEW");
+            out.push(self.plain(draft, id, FRONTEND).jump("DROP"));
+        }
         out
     }
 
@@ -267,12 +279,7 @@ impl Writer<'_> {
         let reject = |draft| self.refuse(draft, SetId::Reject);
         out.push(reject(Draft::new().protocol(Protocol::Tcp)).reset());
         out.push(reject(Draft::new()).reject(self.env.family));
-        out.push(self.refuse(Draft::new(), SetId::Drop).jump("DROP"));
-        if let Some(draft) = self.not_from_pods() {
-            let id = SetId::DropOutside;
-            let draft = draft.comment(id.comment()).foreign(End::Source).ct_state(false, "NEW");
-            out.push(self.plain(draft, id, FRONTEND).jump("DROP"));
-        }
+        out.extend(self.dropped());
         let known = [SetId::LoadBalancer, SetId::ClusterIp, SetId::ExternalIp, SetId::ExternalIpLocal];
         out.extend(known.map(|id| self.plain(Draft::new(), id, FRONTEND).jump("RETURN")));
         out.push(self.plain(Draft::new(), SetId::HealthCheck, PORT).jump("RETURN"));

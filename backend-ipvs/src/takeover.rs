@@ -3,8 +3,9 @@
 //! After a restart, after somebody changed our objects, or where a kube-proxy ran until now, most of it is right. It stays as it is, with its
 //! connections, what persistence remembers, and real servers that drain. What is ours and not wanted is removed.
 //!
-//! Whose a virtual server is, IPVS does not tell. Ours is one whose address `kube-ipvs0` has, or that our sets name, or at a node port that
-//! they name on an address of this node. Everything else is somebody else's and is left alone, as is what `excludeCIDRs` name.
+//! Whose a virtual server is, IPVS does not tell. Ours is one whose address `kube-ipvs0` has or should have, or that our sets name. Of a
+//! kube-proxy's, one at an address of this node and a node port that its sets name, too. Everything else is somebody else's and is left alone,
+//! as is what `excludeCIDRs` name.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,6 +40,7 @@ pub fn is_ours(key: &ServiceKey, env: &Environment, seen: &Observed) -> bool {
     let frontend = Entry::IpPort(key.ip, key.protocol, key.port);
     let named = |id: &SetId| seen.has(*id, &frontend);
     let frontends = [
+        SetId::Servers,
         SetId::ClusterIp,
         SetId::ExternalIp,
         SetId::ExternalIpLocal,
@@ -54,7 +56,8 @@ pub fn is_ours(key: &ServiceKey, env: &Environment, seen: &Observed) -> bool {
         Protocol::Sctp => None,
     };
     let node = || env.is_host(key.ip) && bitmap.is_some_and(|id| seen.has(id, &Entry::Port(key.port)));
-    seen.bound.contains(&key.ip) || frontends.iter().any(named) || node()
+    let bound = seen.bound.contains(&key.ip) || seen.has(SetId::IpvsIps, &Entry::Ip(key.ip));
+    bound || frontends.iter().any(named) || node()
 }
 
 /// Is it protected by `excludeCIDRs`?

@@ -37,6 +37,13 @@ impl WalkHost {
         Self { addresses: addresses.into_iter().collect(), routes: Vec::new() }
     }
 
+    /// The same with more addresses.
+    #[must_use]
+    pub fn with_addresses(mut self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        self.addresses.extend(addresses);
+        self
+    }
+
     /// Adds a route: packets to `net` leave by this interface. Needed only by rules that look at it.
     #[must_use]
     pub fn with_route(mut self, net: IpNet, interface: &str) -> Self {

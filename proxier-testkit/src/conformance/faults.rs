@@ -1,10 +1,12 @@
 //! Kernels that fail.
 
+use std::net::IpAddr;
+
 use proxier_core::changes::ChangeSet;
 use proxier_core::driver::{Driver, Instance, SyncKind};
 use proxier_core::ids::{Generation, ServicePortName};
 use proxier_core::oracle::{Packet, decide};
-use proxier_core::snapshot::Snapshot;
+use proxier_core::snapshot::{Frontend, FrontendKey, Snapshot};
 
 use super::histories::{for_each_history, is_right, same_objects};
 use super::kernel::{Kernel, TextKernel};
@@ -110,7 +112,8 @@ pub fn refused_ports_are_set_aside<S: Subject>(
     })
 }
 
-/// Packets to the service port that was set aside are not looked at, nor those that only its cluster IP or its node port concerns.
+/// Packets to the service port that was set aside are not looked at, nor those that only its addresses or its node port concern: some
+/// backends make an address this host's by serving it, also as a source.
 fn others_work<S: Subject>(
     walker: &Walker<'_, S>,
     questions: &[Packet],
@@ -118,10 +121,14 @@ fn others_work<S: Subject>(
     tally: &mut Tally,
 ) -> Result<(), String> {
     let bad_port = walker.snapshot.port(bad);
+    let has = |ip: IpAddr| {
+        let address = |f: &Frontend| matches!(f.key, FrontendKey::Address { ip: own, .. } if own == ip);
+        bad_port.is_some_and(|p| p.frontends.iter().any(address) || p.spec.cluster_ip == ip)
+    };
     let concerned = |packet: &Packet| {
         bad_port.is_some_and(|p| {
             let node_port = p.node_port.map(|n| (bad.protocol, n.get()));
-            packet.destination == p.spec.cluster_ip
+            has(packet.destination)
                 || packet.protocol.is_some_and(|protocol| node_port == Some((protocol, packet.port)))
         })
     };
@@ -131,7 +138,7 @@ fn others_work<S: Subject>(
             Some((_, owner)) => owner == bad,
             None => concerned(packet),
         };
-        if !skip {
+        if !skip && !has(packet.source) {
             walker.one(packet, &decision, None, tally)?;
         }
     }

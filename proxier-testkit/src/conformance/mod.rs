@@ -33,6 +33,7 @@ mod cases;
 mod faults;
 mod histories;
 mod iptables;
+mod ipvs;
 mod kernel;
 mod nft;
 mod order;

@@ -113,6 +113,15 @@ pub struct Recent {
     pub destination: bool,
 }
 
+/// What an ipset is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetMatch {
+    /// Name of the set.
+    pub name: Arc<str>,
+    /// Which ends, in order: true for the source.
+    pub sources: Vec<bool>,
+}
+
 /// One `-m`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Match {
@@ -139,6 +148,19 @@ pub enum Match {
     },
     /// `nfacct`: counts, and always holds.
     Counter(Arc<str>),
+    /// `set --match-set`: whether an ipset has what these ends of the packet are together.
+    Set(Maybe<SetMatch>),
+    /// `physdev --physdev-is-in`: arrived by a port of a bridge.
+    Bridged(Maybe<()>),
+    /// `ipvs`: the virtual server that the packet was sent to before IPVS translated it.
+    Ipvs {
+        /// `--vproto`.
+        protocol: Option<Maybe<u8>>,
+        /// `--vaddr`.
+        address: Option<Maybe<IpNet>>,
+        /// `--vport`.
+        port: Option<Maybe<u16>>,
+    },
 }
 
 /// `-j` or `-g`.

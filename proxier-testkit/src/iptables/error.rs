@@ -113,6 +113,9 @@ pub enum Cause {
         /// Table, or built-in chain.
         place: String,
     },
+    /// No ipset of this name.
+    #[error("Set {0} doesn't exist.")]
+    NoSet(String),
     /// No nfacct object of this name.
     #[error("RULE_APPEND failed (No such file or directory): nfacct object {0}")]
     NoCounter(String),

@@ -7,6 +7,9 @@
 //!                                            +-> lo -> PREROUTING -> INPUT   (for this host)
 //! ```
 //!
+//! IPVS, where there is one, is asked behind the filter table's INPUT and behind the nat table's OUTPUT (`ip_vs_core.c`: priorities 99 and -98).
+//! What it sends to another host passes OUTPUT (once more) with its new destination, and POSTROUTING.
+//!
 //! In each hook the tables are asked in the order mangle, nat, filter. On `lo` a packet keeps its mark and its connection, which is
 //! still new to `conntrack`, but already has its bindings: the nat table is not asked again. The nat table's INPUT chain is left out:
 //! none of the model's targets does anything there that could be seen.
@@ -21,7 +24,7 @@ use super::model::Ruleset;
 use super::run::{End, Runner};
 use super::state::{Outgoing, State};
 use super::table::TableName;
-use crate::walk::{Branch, BranchOutcome, Delivery, Walk, WalkError, WalkHost};
+use crate::walk::{Branch, BranchOutcome, Delivery, Fraction, Walk, WalkError, WalkHost};
 
 /// Follows the first packet of a connection through the rules, along every random choice.
 ///
@@ -31,6 +34,36 @@ use crate::walk::{Branch, BranchOutcome, Delivery, Walk, WalkError, WalkHost};
 /// # Errors
 /// See [`WalkError`]; also for a packet of another family than the ruleset's.
 pub fn walk(ruleset: &Ruleset, packet: &Packet, host: &WalkHost) -> Result<Walk, WalkError> {
+    walk_balanced(ruleset, packet, host, None)
+}
+
+/// What IPVS does with the first packet of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    /// It knows no such virtual server.
+    NotOurs,
+    /// It has a virtual server, but no real server: it answers that the port is unreachable.
+    Refused,
+    /// One of these, each with the same probability; never empty.
+    To(Vec<(IpAddr, u16)>),
+}
+
+/// Somebody who translates as IPVS does.
+pub trait Balancer {
+    /// Asks about a packet: source, destination, IANA number of the protocol, destination port.
+    fn balance(&self, source: IpAddr, destination: IpAddr, protocol: u8, port: u16) -> Balance;
+}
+
+/// The same with IPVS between the tables.
+///
+/// # Errors
+/// See [`walk`].
+pub fn walk_balanced(
+    ruleset: &Ruleset,
+    packet: &Packet,
+    host: &WalkHost,
+    balancer: Option<&dyn Balancer>,
+) -> Result<Walk, WalkError> {
     let family = match (packet.source, packet.destination) {
         (IpAddr::V4(_), IpAddr::V4(_)) => IpFamily::Ipv4,
         (IpAddr::V6(_), IpAddr::V6(_)) => IpFamily::Ipv6,
@@ -39,7 +72,7 @@ pub fn walk(ruleset: &Ruleset, packet: &Packet, host: &WalkHost) -> Result<Walk,
     if family != ruleset.family() {
         return Err(WalkError::MixedFamilies);
     }
-    let mut way = Way { ruleset, host, finished: Vec::new() };
+    let mut way = Way { ruleset, host, balancer, finished: Vec::new() };
     match &packet.entry {
         Entry::Interface(name) => way.received(State::new(family, packet, name.clone()))?,
         Entry::Host => way.sent(State::new(family, packet, "".into()))?,
@@ -50,18 +83,24 @@ pub fn walk(ruleset: &Ruleset, packet: &Packet, host: &WalkHost) -> Result<Walk,
 struct Way<'r> {
     ruleset: &'r Ruleset,
     host: &'r WalkHost,
+    balancer: Option<&'r dyn Balancer>,
     finished: Vec<Branch>,
 }
 
+const ALL: &[TableName] = &[TableName::Mangle, TableName::Nat, TableName::Filter];
+const WITHOUT_NAT: &[TableName] = &[TableName::Mangle, TableName::Filter];
+const BEFORE_IPVS: &[TableName] = &[TableName::Mangle, TableName::Nat];
+const BEHIND_IPVS: &[TableName] = &[TableName::Filter];
+
 impl<'r> Way<'r> {
     fn received(&mut self, state: State<'r>) -> Result<(), WalkError> {
-        for state in self.hook("PREROUTING", state, true)? {
+        for state in self.hook("PREROUTING", state, ALL)? {
             if self.host.is_local(state.destination) {
                 self.input(state)?;
                 continue;
             }
             let state = self.routed(state);
-            for state in self.hook("FORWARD", state, true)? {
+            for state in self.hook("FORWARD", state, ALL)? {
                 self.leave(state)?;
             }
         }
@@ -70,17 +109,31 @@ impl<'r> Way<'r> {
 
     fn sent(&mut self, state: State<'r>) -> Result<(), WalkError> {
         let state = self.routed(state);
-        for state in self.hook("OUTPUT", state, true)? {
+        for state in self.hook("OUTPUT", state, BEFORE_IPVS)? {
+            for state in self.balanced(state)? {
+                let far = state.virtual_server.is_some() && !self.host.is_local(state.destination);
+                if far {
+                    self.sent_by_ipvs(state)?;
+                } else {
+                    self.sent_by_this_host(state)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sent_by_this_host(&mut self, state: State<'r>) -> Result<(), WalkError> {
+        for state in self.hook("OUTPUT", state, BEHIND_IPVS)? {
             if !self.host.is_local(state.destination) {
                 self.leave(state)?;
                 continue;
             }
-            for mut state in self.hook("POSTROUTING", state, true)? {
+            for mut state in self.hook("POSTROUTING", state, ALL)? {
                 if state.masquerade {
                     state.source = state.destination;
                 }
                 (state.incoming, state.outgoing) = ("lo".into(), Outgoing::None);
-                for state in self.hook("PREROUTING", state, false)? {
+                for state in self.hook("PREROUTING", state, WITHOUT_NAT)? {
                     self.input(state)?;
                 }
             }
@@ -89,14 +142,58 @@ impl<'r> Way<'r> {
     }
 
     fn input(&mut self, state: State<'r>) -> Result<(), WalkError> {
-        for state in self.hook("INPUT", state, false)? {
-            self.accepted(state, Delivery::Local);
+        for state in self.hook("INPUT", state, WITHOUT_NAT)? {
+            if state.virtual_server.is_some() {
+                self.accepted(state, Delivery::Local);
+                continue;
+            }
+            for state in self.balanced(state)? {
+                let far = state.virtual_server.is_some() && !self.host.is_local(state.destination);
+                if far {
+                    self.sent_by_ipvs(state)?;
+                } else {
+                    self.accepted(state, Delivery::Local);
+                }
+            }
         }
         Ok(())
     }
 
+    /// The nat table has decided about its destination already.
+    fn sent_by_ipvs(&mut self, mut state: State<'r>) -> Result<(), WalkError> {
+        state.incoming = "".into();
+        let state = self.routed(state);
+        for state in self.hook("OUTPUT", state, WITHOUT_NAT)? {
+            self.leave(state)?;
+        }
+        Ok(())
+    }
+
+    /// Asks IPVS; what it refuses is finished.
+    fn balanced(&mut self, state: State<'r>) -> Result<Vec<State<'r>>, WalkError> {
+        let (Some(balancer), Some(port)) = (self.balancer, state.port) else { return Ok(vec![state]) };
+        match balancer.balance(state.source, state.destination, state.protocol, port) {
+            Balance::NotOurs => Ok(vec![state]),
+            Balance::Refused => {
+                self.finished.push(state.branch(BranchOutcome::Rejected));
+                Ok(Vec::new())
+            }
+            Balance::To(servers) => {
+                let share = Fraction::new(1, servers.len() as u64).ok_or(WalkError::WeightOverflow)?;
+                let one = |(ip, number)| {
+                    let mut state = state.clone();
+                    state.weight = state.weight.times(share).ok_or(WalkError::WeightOverflow)?;
+                    state.virtual_server = Some((state.destination, port));
+                    state.translate(ip, Some(number));
+                    Ok(self.routed(state))
+                };
+                servers.into_iter().map(one).collect()
+            }
+        }
+    }
+
     fn leave(&mut self, state: State<'r>) -> Result<(), WalkError> {
-        for state in self.hook("POSTROUTING", state, true)? {
+        for state in self.hook("POSTROUTING", state, ALL)? {
             self.accepted(state, Delivery::Forwarded);
         }
         Ok(())
@@ -118,17 +215,17 @@ impl<'r> Way<'r> {
         state
     }
 
-    /// All tables that have this chain, in order; the states that come through. The rest is finished.
+    /// Those of the tables that have this chain, in order; the states that come through. The rest is finished.
     fn hook(
         &mut self,
         chain: &'static str,
         state: State<'r>,
-        with_nat: bool,
+        tables: &[TableName],
     ) -> Result<Vec<State<'r>>, WalkError> {
         let mut open = vec![state];
-        for name in [TableName::Mangle, TableName::Nat, TableName::Filter] {
+        for name in tables.iter().copied() {
             let nat = name == TableName::Nat;
-            let here = name.built_in().contains(&chain) && (!nat || with_nat);
+            let here = name.built_in().contains(&chain);
             let Some(table) = self.ruleset.table(name).filter(|_| here) else { continue };
             let runner = Runner { ruleset: self.ruleset, table, host: self.host };
             let mut next = Vec::with_capacity(open.len());

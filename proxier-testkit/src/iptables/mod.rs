@@ -52,13 +52,13 @@ mod table;
 mod token;
 
 pub use ast::{
-    AddressTypes, CtStates, Interface, Marked, Match, Maybe, Ports, Recent, RecentAction, Rule, Statistic,
-    Target,
+    AddressTypes, CtStates, Interface, Marked, Match, Maybe, Ports, Recent, RecentAction, Rule, SetMatch,
+    Statistic, Target,
 };
 pub use compare::{Difference, differences, levels};
 pub use error::{Cause, RestoreError};
 pub use families::Families;
-pub use hooks::walk;
+pub use hooks::{Balance, Balancer, walk, walk_balanced};
 pub use model::{NoList, RECENT_ADDRESSES, Ruleset};
 pub use table::{Chain, Table, TableName};
 

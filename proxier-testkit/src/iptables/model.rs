@@ -14,6 +14,7 @@ use super::error::{Cause, RestoreError};
 use super::parse::{self, Command};
 use super::table::{Table, TableName};
 use super::token::words;
+use crate::ipset::Sets;
 
 /// How many addresses a list of `recent` holds (`ip_list_tot` of `xt_recent`, its default); a new one takes the place of the oldest.
 pub const RECENT_ADDRESSES: usize = 100;
@@ -28,6 +29,8 @@ pub struct Ruleset {
     recent: OrdMap<Arc<str>, Vector<IpAddr>>,
     /// nfacct objects; without any list, every name that a rule mentions is there.
     counters: Option<OrdSet<Arc<str>>>,
+    /// The ipsets of the host.
+    sets: Sets,
 }
 
 /// An input that is being read: the table that is open, as it will be once it is committed.
@@ -40,7 +43,7 @@ impl Ruleset {
     /// No table.
     #[must_use]
     pub fn new(family: IpFamily) -> Self {
-        Self { family, tables: OrdMap::new(), recent: OrdMap::new(), counters: None }
+        Self { family, tables: OrdMap::new(), recent: OrdMap::new(), counters: None, sets: Sets::default() }
     }
 
     /// The same on a host that has these nfacct objects and no others.
@@ -48,6 +51,28 @@ impl Ruleset {
     pub fn with_counters<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
         self.counters = Some(names.into_iter().map(Arc::from).collect());
         self
+    }
+
+    /// Puts the host's ipsets in the place of those that rules looked into so far.
+    pub fn set_sets(&mut self, sets: Sets) {
+        self.sets = sets;
+    }
+
+    /// The ipsets that rules look into.
+    #[must_use]
+    pub fn sets(&self) -> &Sets {
+        &self.sets
+    }
+
+    /// Names of the ipsets that rules look into.
+    #[must_use]
+    pub fn named_sets(&self) -> BTreeSet<String> {
+        let matches = self.rules().flat_map(|rule| &rule.matches);
+        let names = matches.filter_map(|m| match m {
+            Match::Set(set) => Some(set.value.name.to_string()),
+            _ => None,
+        });
+        names.collect()
     }
 
     /// The family.
@@ -117,6 +142,11 @@ impl Ruleset {
     }
 
     fn run(&self, table: &mut Table, command: Command) -> Result<(), Cause> {
+        if let Command::Append(_, rule) | Command::Insert(_, _, rule) | Command::Replace(_, _, rule) =
+            &command
+        {
+            self.sets_are_there(rule)?;
+        }
         if let (
             Some(counters),
             Command::Append(_, rule) | Command::Insert(_, _, rule) | Command::Replace(_, _, rule),
@@ -131,6 +161,17 @@ impl Ruleset {
             }
         }
         table.run(command)
+    }
+
+    fn sets_are_there(&self, rule: &Rule) -> Result<(), Cause> {
+        for one in &rule.matches {
+            if let Match::Set(set) = one
+                && self.sets.get(&set.value.name).is_none()
+            {
+                return Err(Cause::NoSet(set.value.name.to_string()));
+            }
+        }
+        Ok(())
     }
 
     fn commit(&mut self, table: Table) -> Result<(), Cause> {

@@ -6,8 +6,8 @@ use ipnet::IpNet;
 use proxier_core::ids::IpFamily;
 
 use super::ast::{
-    AddressTypes, CtStates, Interface, Marked, Match, Maybe, Ports, Recent, RecentAction, Rule, Statistic,
-    Target,
+    AddressTypes, CtStates, Interface, Marked, Match, Maybe, Ports, Recent, RecentAction, Rule, SetMatch,
+    Statistic, Target,
 };
 use super::token::quoted;
 
@@ -96,7 +96,26 @@ fn one_match(out: &mut String, one: &Match, family: IpFamily) -> fmt::Result {
             option(out, "--dport", destination.as_ref(), ports)
         }
         Match::Counter(name) => write!(out, " -m nfacct --nfacct-name {}", quoted(name)),
+        Match::Set(Maybe { negated, value: SetMatch { name, sources } }) => {
+            let not = if *negated { " !" } else { "" };
+            let ends: Vec<&str> = sources.iter().map(|s| if *s { "src" } else { "dst" }).collect();
+            write!(out, " -m set{not} --match-set {name} {}", ends.join(","))
+        }
+        Match::Bridged(Maybe { negated, .. }) => {
+            write!(out, " -m physdev{} --physdev-is-in", if *negated { " !" } else { "" })
+        }
+        Match::Ipvs { protocol, address, port } => {
+            out.push_str(" -m ipvs");
+            option(out, "--vproto", protocol.as_ref(), u8::to_string)?;
+            option(out, "--vaddr", address.as_ref(), whole)?;
+            option(out, "--vport", port.as_ref(), u16::to_string)
+        }
     }
+}
+
+/// A range; one of a single address without its length.
+fn whole(net: &IpNet) -> String {
+    if net.prefix_len() == net.max_prefix_len() { net.addr().to_string() } else { net.to_string() }
 }
 
 fn statistic(out: &mut String, negated: bool, value: Statistic) -> fmt::Result {

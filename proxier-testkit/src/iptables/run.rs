@@ -3,10 +3,11 @@
 //! Semantics: the kernel's `ipt_do_table` and the matches of `iptables-extensions(8)`. The parts of a rule are asked in order, and one
 //! that records something does so even if a later one does not hold.
 
-use super::ast::{Interface, Match, Maybe, Ports, Recent, RecentAction, Rule, Statistic, Target};
+use super::ast::{Interface, Match, Maybe, Ports, Recent, RecentAction, Rule, SetMatch, Statistic, Target};
 use super::model::Ruleset;
 use super::state::{Outgoing, State};
 use super::table::{Chain, Table};
+use crate::ipset::{Kind, Part};
 use crate::walk::{Fraction, WalkError, WalkHost};
 
 /// How a built-in chain ends.
@@ -175,6 +176,14 @@ impl<'r> Runner<'r> {
                     && is(destination.as_ref(), |types| types.has(self.host.is_local(state.destination)))
             }
             Match::Recent(recent) => self.recent(state, recent),
+            Match::Set(set) => self.set(state, set)?,
+            // Nothing here passes a bridge as such.
+            Match::Bridged(bridged) => bridged.negated,
+            Match::Ipvs { protocol, address, port } => state.virtual_server.is_some_and(|(ip, number)| {
+                is(protocol.as_ref(), |p| *p == state.protocol)
+                    && is(address.as_ref(), |net| net.contains(&ip))
+                    && is(port.as_ref(), |p| *p == number)
+            }),
             Match::Transport { protocol, source, destination } => {
                 if let Some(source) = source {
                     return Err(WalkError::Unknown(format!("a source port, as in {source:?}")));
@@ -185,6 +194,24 @@ impl<'r> Runner<'r> {
                 })
             }
         })
+    }
+
+    fn set(&self, state: &State<'r>, set: &Maybe<SetMatch>) -> Result<bool, WalkError> {
+        let Maybe { negated, value: SetMatch { name, sources } } = set;
+        let kind = self.ruleset.sets().get(name).map(|s| s.kind);
+        let of_port = match kind {
+            Some(Kind::Port) => Some(0),
+            Some(Kind::IpPort | Kind::IpPortIp | Kind::IpPortNet) => Some(1),
+            _ => None,
+        };
+        if state.port.is_some() && of_port.and_then(|at| sources.get(at)) == Some(&true) {
+            return Err(WalkError::Unknown(format!("a source port, for the set {name}")));
+        }
+        let port = state.port.map(|number| (state.protocol, number));
+        let part =
+            |source: &bool| Part { ip: Some(if *source { state.source } else { state.destination }), port };
+        let parts: Vec<Part> = sources.iter().map(part).collect();
+        Ok(self.ruleset.sets().finds(name, &parts) != *negated)
     }
 
     fn recent(&self, state: &mut State<'r>, recent: &'r Maybe<Recent>) -> bool {

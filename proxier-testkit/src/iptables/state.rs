@@ -36,6 +36,8 @@ pub(super) struct State<'r> {
     /// The connection's destination really changed: what `--ctstate DNAT` tells.
     pub(super) translated: bool,
     pub(super) masquerade: bool,
+    /// The virtual server that IPVS found it to be for.
+    pub(super) virtual_server: Option<(IpAddr, u16)>,
     pub(super) weight: Fraction,
     /// Chains with the rules that matched.
     pub(super) trace: Vec<(&'r str, &'r str)>,
@@ -56,6 +58,7 @@ impl<'r> State<'r> {
             dnat: None,
             translated: false,
             masquerade: false,
+            virtual_server: None,
             weight: Fraction::ONE,
             trace: Vec::new(),
             updates: Vec::new(),

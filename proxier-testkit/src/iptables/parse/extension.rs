@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use proxier_core::ids::{IpFamily, Protocol};
 
-use super::module::{Given, Module};
+use super::module::{Given, Module, SET_ENDS};
 use super::value;
-use crate::iptables::ast::{Marked, Match, Maybe, Ports, Recent, RecentAction, Statistic, Target};
+use crate::iptables::ast::{Marked, Match, Maybe, Ports, Recent, RecentAction, SetMatch, Statistic, Target};
 use crate::iptables::error::Cause;
 
 /// The kernel's room for a comment, and for the name of a list of `recent`, without the closing zero; the tool cuts.
@@ -42,6 +42,9 @@ pub(super) fn one_match(module: &Module, family: IpFamily) -> Result<Match, Caus
                 (source, destination) => Match::AddressType(source, destination),
             }
         }
+        "set" => Match::Set(set(module)?),
+        "physdev" => Match::Bridged(Maybe { negated: module.need("--physdev-is-in")?.negated, value: () }),
+        "ipvs" => ipvs(module, family)?,
         transport => {
             let protocol = Protocol::ALL.into_iter().find(|p| p.as_str() == transport);
             let protocol = protocol.ok_or_else(|| Cause::NoMatch(transport.into()))?;
@@ -51,6 +54,33 @@ pub(super) fn one_match(module: &Module, family: IpFamily) -> Result<Match, Caus
                 destination: ports(module, "--dport")?,
             }
         }
+    })
+}
+
+fn set(module: &Module) -> Result<Maybe<SetMatch>, Cause> {
+    let given = module.need("--match-set")?;
+    let ends = &module.need(SET_ENDS)?.value;
+    let source = |end: &str| match end {
+        "src" => Ok(true),
+        "dst" => Ok(false),
+        _ => Err(value::bad(given.name, ends)),
+    };
+    let sources: Vec<bool> = ends.split(',').map(source).collect::<Result<_, _>>()?;
+    if sources.len() > 6 {
+        return Err(value::bad(given.name, ends));
+    }
+    Ok(Maybe { negated: given.negated, value: SetMatch { name: given.value.as_str().into(), sources } })
+}
+
+fn ipvs(module: &Module, family: IpFamily) -> Result<Match, Cause> {
+    let get = |name| module.get(name);
+    let number = |name: &str, text: &str| {
+        value::number(name, text).and_then(|n| u16::try_from(n).map_err(|_| value::bad(name, text)))
+    };
+    Ok(Match::Ipvs {
+        protocol: get("--vproto").map(|g| maybe(g, value::protocol)).transpose()?,
+        address: get("--vaddr").map(|g| maybe(g, |n, t| value::net(family, n, t))).transpose()?,
+        port: get("--vport").map(|g| maybe(g, number)).transpose()?,
     })
 }
 

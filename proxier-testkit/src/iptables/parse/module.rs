@@ -31,8 +31,11 @@ const PORTS: [Known; 2] = [
     Known { name: "--dport", alias: "--destination-port", takes_value: true, negatable: true },
 ];
 
+/// The second value of `--match-set`, which has no option of its own.
+pub(super) const SET_ENDS: &str = "the ends of --match-set";
+
 /// Matches of the model.
-pub(super) const MATCHES: [(&str, &[Known]); 10] = [
+pub(super) const MATCHES: [(&str, &[Known]); 13] = [
     ("comment", &[value("--comment")]),
     ("conntrack", &[maybe("--ctstate")]),
     ("mark", &[maybe("--mark")]),
@@ -56,6 +59,9 @@ pub(super) const MATCHES: [(&str, &[Known]); 10] = [
     ("udp", &PORTS),
     ("sctp", &PORTS),
     ("nfacct", &[value("--nfacct-name")]),
+    ("set", &[Known { name: "--match-set", alias: "", takes_value: true, negatable: true }, value(SET_ENDS)]),
+    ("physdev", &[action("--physdev-is-in")]),
+    ("ipvs", &[maybe("--vproto"), maybe("--vaddr"), maybe("--vport")]),
 ];
 
 /// Targets of the model that take options, or could.
@@ -102,7 +108,7 @@ impl Module {
         &mut self,
         option: &str,
         negated: bool,
-        next: impl FnOnce() -> Option<String>,
+        mut next: impl FnMut() -> Option<String>,
     ) -> Result<bool, Cause> {
         let is = |k: &&Known| k.name == option || (!k.alias.is_empty() && k.alias == option);
         let Some(known) = self.known.iter().find(is) else { return Ok(false) };
@@ -117,6 +123,11 @@ impl Module {
             false => String::new(),
         };
         self.given.push(Given { name: known.name, negated, value });
+        if known.name == "--match-set" {
+            // The only option with two values.
+            let value = next().ok_or_else(|| Cause::NeedsArgument(option.into()))?;
+            self.given.push(Given { name: SET_ENDS, negated: false, value });
+        }
         Ok(true)
     }
 
