@@ -480,7 +480,8 @@ fn entries_that_others_changed() {
 fn a_set_of_another_type() {
     let story = story(&balancer(), vec![here()]);
     let mut seen = kit::observe(&story.host, IpFamily::Ipv4);
-    let other = SeenSet { other_type: Some("hash:net".into()), entries: BTreeSet::new() };
+    let other =
+        SeenSet { other_type: Some("hash:net".into()), entries: BTreeSet::new(), strange: Vec::new() };
     seen.sets.insert(SetId::LoadBalancerFw, other);
     let items = diff::drift(story.belief(), &seen).items;
     let [DriftItem::Different(want, there)] = items.as_slice() else { panic!("{items:?}") };

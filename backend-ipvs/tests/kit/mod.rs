@@ -70,7 +70,14 @@ pub fn observe(host: &Host, family: IpFamily) -> Observed {
         let set = host.sets().get(&id.name(family))?;
         let right = set.kind.name() == id.set_type().name();
         let entries = set.entries.iter().map(|e| entry(&e.to_string())).collect();
-        Some((id, SeenSet { other_type: (!right).then(|| set.kind.name().to_owned()), entries }))
+        Some((
+            id,
+            SeenSet {
+                other_type: (!right).then(|| set.kind.name().to_owned()),
+                entries,
+                strange: Vec::new(),
+            },
+        ))
     });
     Observed {
         services: services.map(|(key, service)| seen_service(key, service)).collect(),

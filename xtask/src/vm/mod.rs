@@ -27,8 +27,10 @@ use anyhow::{Context, bail};
 use self::machine::{Outcome, Sink, Sinks};
 use self::session::{Session, quoted};
 use self::suite::Extent;
+pub(crate) use self::suite::MODULE;
 use self::verdict::Verdict;
 use crate::cli::{VmArguments, VmTask};
+use crate::tally::Tally;
 use crate::tasks;
 
 pub(crate) use self::machine::EMULATOR;
@@ -39,6 +41,17 @@ const SHOWN_WELL: usize = 60;
 
 /// What the kernel says when it starts the first process.
 const UP: &str = "Run /init as init process";
+
+/// How long the step may take on a busy machine.
+const STEP_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// The step of `cargo xtask test`.
+///
+/// # Errors
+/// As [`suite::run`].
+pub(crate) fn step() -> anyhow::Result<Tally> {
+    suite::run(Extent::Step, STEP_LIMIT)
+}
 
 /// Makes sure of everything a machine is started from.
 ///

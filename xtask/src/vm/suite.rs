@@ -18,9 +18,14 @@ use super::{kernel, pass_on, report};
 use crate::tally::Tally;
 use crate::{metadata, process, steps, tasks};
 
-/// How much of the lab is run.
+/// In a module of this name are tests that need the machine: what they try, this kernel may lack.
+pub(crate) const MODULE: &str = "machine::";
+
+/// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
+    /// The step of `cargo xtask test`: the tests that need the machine, and the lab's experiments with every backend.
+    Step,
     /// What fits a test run.
     Selection,
     /// Everything.
@@ -88,6 +93,10 @@ impl Matrix {
                 arguments: &["--only", "maps/default", "--only", "chains/default"],
                 told: "the default setting of each layout of nftables; the rest takes minutes under emulation (--full runs all)",
             },
+            Extent::Step => Self {
+                arguments: &[],
+                told: "left out: it takes minutes under emulation (cargo xtask vm test runs it)",
+            },
             Extent::Full => Self { arguments: &[], told: "all of it" },
         }
     }
@@ -122,6 +131,12 @@ pub(crate) fn run(extent: Extent, limit: Duration) -> anyhow::Result<Tally> {
     for line in without_exceptions(&mut programs, extent) {
         println!("not run in the machine: {line}");
     }
+    if extent == Extent::Step {
+        let others = only_the_machines(&mut programs);
+        println!(
+            "not run in the machine: {others} tests that this machine's kernel has run (cargo xtask vm test runs them there)"
+        );
+    }
     let matrix = Matrix::of(extent);
     println!("the lab's matrix in the machine: {}", matrix.told);
     let mut session = Session::new(&image);
@@ -138,7 +153,8 @@ pub(crate) fn run(extent: Extent, limit: Duration) -> anyhow::Result<Tally> {
     let counts = Arc::new(Mutex::new(Counts::default()));
     let err = Sink::new(|piece| pass_on(&mut std::io::stderr(), piece));
     let sinks = Sinks { out: counting(&counts), err };
-    let outcome = session.run(&script(&programs, &lab, matrix), limit, &sinks)?;
+    let labs = [Some(&[][..]), (extent != Extent::Step).then_some(matrix.arguments)];
+    let outcome = session.run(&script(&programs, &lab, labs), limit, &sinks)?;
     report(&outcome, false);
     let counts = *counts.lock().unwrap_or_else(PoisonError::into_inner);
     let failed = counts.tests.failed + counts.lab.failed > 0;
@@ -157,13 +173,20 @@ pub(crate) fn run(extent: Extent, limit: Duration) -> anyhow::Result<Tally> {
 }
 
 /// The shell script of the whole run. Every test program gets namespaces of its own, as `cargo xtask test` gives them to all.
-fn script(programs: &[Program], lab: &Path, matrix: Matrix) -> String {
+fn script(programs: &[Program], lab: &Path, [experiments, matrix]: [Option<&[&str]>; 2]) -> String {
     let mut script = String::from("failed=0\n");
     for program in programs {
         let (package, target) = (&program.package, &program.target);
         script.push_str(&format!("echo {}\n", quoted(OsStr::new(&format!("{TESTS}{package} {target}")))));
-        let skips: Vec<String> =
-            program.skipped.iter().map(|test| format!(" --skip {}", quoted(OsStr::new(test)))).collect();
+        let words = |before: &str, tests: &[String]| -> Vec<String> {
+            tests.iter().map(|test| format!(" {before}{}", quoted(OsStr::new(test)))).collect()
+        };
+        // The shorter list of the two.
+        let skips = if program.tests.len() < program.skipped.len() {
+            words("", &program.tests)
+        } else {
+            words("--skip ", &program.skipped)
+        };
         script.push_str(&format!(
             "cd {folder} && CARGO_MANIFEST_DIR={folder} unshare --net --mount -- {executable} --ignored --exact{skips} || failed=1\n",
             folder = quoted(program.folder.as_os_str()),
@@ -171,7 +194,8 @@ fn script(programs: &[Program], lab: &Path, matrix: Matrix) -> String {
             skips = skips.concat(),
         ));
     }
-    for arguments in [&[][..], &[&["matrix"], matrix.arguments].concat()] {
+    let matrix = matrix.map(|arguments| [&["matrix"], arguments].concat());
+    for arguments in [experiments.map(<[&str]>::to_vec), matrix].into_iter().flatten() {
         let arguments = arguments.join(" ");
         script.push_str(&format!("echo {}\n", quoted(OsStr::new(&format!("{LABS}{arguments}")))));
         script.push_str(&format!("{} {arguments} || failed=1\n", quoted(lab.as_os_str())));
@@ -235,7 +259,7 @@ fn without_exceptions(programs: &mut Vec<Program>, extent: Extent) -> Vec<String
     let mut lines = Vec::new();
     for program in &mut *programs {
         let exception = |test: &str| {
-            let mut all = EXCEPTIONS.iter().filter(|e| e.always || extent == Extent::Selection);
+            let mut all = EXCEPTIONS.iter().filter(|e| e.always || extent != Extent::Full);
             all.find(|e| test.starts_with(e.test))
         };
         let (skipped, tests): (Vec<String>, Vec<String>) =
@@ -245,6 +269,25 @@ fn without_exceptions(programs: &mut Vec<Program>, extent: Extent) -> Vec<String
     }
     programs.retain(|program| !program.tests.is_empty());
     lines
+}
+
+/// Leaves the tests that need the machine; returns how many there are beside them.
+fn only_the_machines(programs: &mut Vec<Program>) -> usize {
+    let mut others = 0;
+    for program in &mut *programs {
+        let (own, other): (Vec<String>, Vec<String>) =
+            std::mem::take(&mut program.tests).into_iter().partition(|test| needs_machine(test));
+        others += other.len();
+        program.tests = own;
+        program.skipped.extend(other);
+    }
+    programs.retain(|program| !program.tests.is_empty());
+    others
+}
+
+/// Is it one of the tests that need the machine?
+pub(crate) fn needs_machine(test: &str) -> bool {
+    test.starts_with(MODULE) || test.contains(&format!("::{MODULE}"))
 }
 
 /// An exception that fits no test.
@@ -353,7 +396,10 @@ mod tests {
     fn skipped_tests_are_named_exactly() {
         let mut with = program("agent", &["a"]);
         with.skipped = vec!["m::b".to_owned()];
-        let script = script(&[with], Path::new("/t/lab"), Matrix::of(Extent::Full));
+        let few = program("ipvs", &["machine::a"]);
+        let few = Program { skipped: vec!["b".to_owned(), "c".to_owned()], ..few };
+        let script = script(&[with, few], Path::new("/t/lab"), [Some(&[]), Some(&[])]);
+        assert!(script.contains("'/t/exe' --ignored --exact 'machine::a' || failed=1\n"), "{script}");
         assert!(
             script
                 .contains("unshare --net --mount -- '/t/exe' --ignored --exact --skip 'm::b' || failed=1\n"),
@@ -364,6 +410,15 @@ mod tests {
             "{script}"
         );
         assert!(script.ends_with("exit $failed\n"), "{script}");
+    }
+
+    #[test]
+    fn tests_that_need_the_machine_are_told_by_their_module() {
+        assert!(needs_machine("machine::a") && needs_machine("kernel::tests::machine::b"));
+        assert!(!needs_machine("kernel::machines::a") && !needs_machine("state_machine::b"));
+        let mut programs = vec![program("x", &["m::machine::a", "b"]), program("y", &["c"])];
+        assert_eq!(only_the_machines(&mut programs), 2);
+        assert_eq!((programs.len(), programs[0].tests.len(), programs[0].skipped.len()), (1, 1, 1));
     }
 
     #[test]
