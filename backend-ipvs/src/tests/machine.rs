@@ -1,14 +1,14 @@
 //! The backend, driven as the agent drives it, on a kernel that has IPVS: each test in a network namespace of its own.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use proxier_core::backend::Backend;
 use proxier_core::cluster::{Cluster, DetectLocal, NodePortSelector, TrafficOptions};
 use proxier_core::driver::{Driver, Instance, SyncKind, SyncReport};
-use proxier_core::ids::{IpFamily, NodeName, Port, ServicePortName};
+use proxier_core::ids::{IpFamily, NodeName, Port, Protocol, ServicePortName};
 use proxier_core::model::{EndpointSlice, NodeFacts, Service, ServiceType, TrafficPolicy};
 use proxier_core::snapshot::Snapshot;
 use proxier_sys::runner::{CommandSpec, Runner, SystemRunner};
@@ -345,13 +345,7 @@ fn connections_outlive_their_endpoint_a_restart_and_its_return() {
 
     b.slice(scale::slice(0, 0, 0));
     b.sync();
-    // A reset: what is left is remembered for some seconds.
-    nix::sys::socket::setsockopt(
-        &client,
-        nix::sys::socket::sockopt::Linger,
-        &nix::libc::linger { l_onoff: 1, l_linger: 0 },
-    )
-    .unwrap();
+    reset(&client);
     drop((client, server));
     assert!(until_gone(&mut b, local.address), "{:?}", virtual_servers());
     b.in_order("it is gone");
@@ -364,6 +358,143 @@ fn connections_outlive_their_endpoint_a_restart_and_its_return() {
     b.sync();
     assert_eq!(virtual_servers(), [""; 0]);
     assert!(b.driver.adopted().unwrap().port(&name(0)).is_none());
+}
+
+/// Cases: ipvs-11.32
+#[test]
+#[ignore = "needs IPVS: run by cargo xtask test in the emulated machine"]
+fn a_real_server_that_somebody_deleted_is_gone_without_a_word() {
+    let mut b = Bench::new(Options::default());
+    b.put(0, 2, |_| {});
+    b.sync();
+    let gone = scale::endpoint_ip(0, 1, 0);
+    tool(&format!("ipvsadm -d -t {}:80 -r {gone}:8080", scale::cluster_ip(0)));
+    b.slice(scale::slice(0, 1, 0));
+    let report = b.sync();
+    assert!(report.setbacks.is_empty() && report.refused.is_empty(), "{report:?}");
+    assert_eq!(report.follow_up, None);
+    b.in_order("it went by itself");
+}
+
+/// Cases: ipvs-11.37
+#[test]
+#[ignore = "needs IPVS: run by cargo xtask test in the emulated machine"]
+fn rules_that_cannot_be_written_fail_the_sync_and_the_next_one_brings_everything_in() {
+    let mut b = Bench::new(Options::default());
+    b.put(0, 2, |_| {});
+    b.sync();
+    // A table that iptables can neither show nor write.
+    tool("nft add chain ip filter OF-OTHERS");
+    tool("nft add rule ip filter OF-OTHERS numgen random mod 2 0 drop");
+    b.put(1, 3, rich);
+    let snapshot = b.snapshot();
+    let error = b.driver.sync(&snapshot, SyncKind::Full).unwrap_err();
+    assert!(error.to_string().contains("filter"), "{error}");
+    assert!(b.driver.adopted().unwrap().port(&name(1)).is_none(), "what is believed is what went in");
+    assert!(
+        virtual_servers().iter().any(|l| l.contains(&scale::cluster_ip(0).to_string())),
+        "what was served still is"
+    );
+    tool("nft delete chain ip filter OF-OTHERS");
+    b.sync();
+    b.in_order("the table is readable again");
+}
+
+/// What a client with this port is answered, within ten seconds.
+fn ask(socket: &UdpSocket) -> Option<u8> {
+    let mut answer = [0];
+    // The first datagram after the change only ends the old flow.
+    for _ in 0..20 {
+        socket.send(b"?").ok();
+        if socket.recv(&mut answer).is_ok() {
+            return Some(answer[0]);
+        }
+    }
+    None
+}
+
+/// A UDP endpoint that answers with its number.
+fn answering(endpoint: u32) -> UdpSocket {
+    let address = IpAddr::V4(scale::endpoint_ip(0, endpoint, 0));
+    tool(&format!("ip address add {address}/32 dev lo"));
+    let socket = UdpSocket::bind((address, 8080)).unwrap();
+    let own = socket.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 8];
+        while let Ok((_, from)) = own.recv_from(&mut buffer) {
+            own.send_to(&[u8::try_from(endpoint).unwrap()], from).ok();
+        }
+    });
+    socket
+}
+
+/// Cases: report-C5-59
+#[test]
+#[ignore = "needs IPVS: run by cargo xtask test in the emulated machine"]
+fn a_udp_client_follows_its_service_to_another_endpoint() {
+    let mut b = Bench::new(Options::default());
+    let _servers = [answering(0), answering(1)];
+    let udp = |service: &mut Service| service.ports[0].protocol = Protocol::Udp;
+    let slice = |endpoint: usize| {
+        let mut slice = scale::slice(0, 2, 0);
+        slice.ports[0].protocol = Protocol::Udp;
+        slice.endpoints = vec![slice.endpoints[endpoint].clone()];
+        slice
+    };
+    b.put(0, 0, udp);
+    b.slice(slice(0));
+    b.sync();
+    let client = UdpSocket::bind((NODE_IP, 0)).unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    client.connect((scale::cluster_ip(0), 80)).unwrap();
+    assert_eq!(ask(&client), Some(0));
+    b.slice(slice(1));
+    b.sync();
+    assert_eq!(ask(&client), Some(1), "the same flow");
+}
+
+/// Cases: report-C5-56
+#[test]
+#[ignore = "needs IPVS: run by cargo xtask test in the emulated machine"]
+fn a_client_may_use_its_port_again_across_the_removal_of_an_endpoint() {
+    let mut b = Bench::new(Options::default());
+    let servers = [Local::new(0), Local::new(1)];
+    let slice = |endpoint: usize| {
+        let mut slice = scale::slice(0, 2, 0);
+        slice.endpoints = vec![slice.endpoints[endpoint].clone()];
+        slice
+    };
+    b.put(0, 0, |_| {});
+    b.slice(slice(0));
+    b.sync();
+    for (endpoint, server) in servers.iter().enumerate() {
+        b.slice(slice(endpoint));
+        b.sync();
+        let mut client = from_port(41_000, (scale::cluster_ip(0), 80).into());
+        let mut peer = server.listener.accept().unwrap().0;
+        Local::talk(&mut client, &mut peer);
+        reset(&client);
+    }
+}
+
+/// A connection from a port of the node's, which may just have been used.
+fn from_port(port: u16, to: SocketAddr) -> TcpStream {
+    use nix::sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,
+    };
+    use std::os::fd::AsRawFd;
+    let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::empty(), None).unwrap();
+    setsockopt(&socket, sockopt::ReuseAddr, &true).unwrap();
+    let (IpAddr::V4(node), SocketAddr::V4(to)) = (NODE_IP.parse().unwrap(), to) else { unreachable!("IPv4") };
+    bind(socket.as_raw_fd(), &SockaddrIn::from(std::net::SocketAddrV4::new(node, port))).unwrap();
+    connect(socket.as_raw_fd(), &SockaddrIn::from(to)).unwrap();
+    TcpStream::from(socket)
+}
+
+/// Closing it will send a reset: what is left of it is remembered for some seconds.
+fn reset(stream: &TcpStream) {
+    let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
+    nix::sys::socket::setsockopt(stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();
 }
 
 #[test]

@@ -1,3 +1,4 @@
 //! The backend as a whole.
 
+mod host;
 mod machine;
