@@ -88,10 +88,26 @@ pub fn entries(node: &str, set: &str) -> anyhow::Result<Vec<String>> {
 /// # Errors
 /// When it cannot be read.
 pub fn everything(node: &str) -> anyhow::Result<String> {
-    let sets = tool(node, "ipset", &["save"])?;
+    let sets = sets(node)?;
     let mut sets: Vec<&str> = sets.lines().collect();
     sets.sort_unstable();
     Ok(format!("{}{}", listing(node)?, sets.join("\n")))
+}
+
+/// What `ipvsadm -Sn` prints on a node.
+///
+/// # Errors
+/// When the tool fails.
+pub fn saved(node: &str) -> anyhow::Result<String> {
+    tool(node, "ipvsadm", &["-Sn"])
+}
+
+/// What `ipset save` prints on a node.
+///
+/// # Errors
+/// When the tool fails.
+pub fn sets(node: &str) -> anyhow::Result<String> {
+    tool(node, "ipset", &["save"])
 }
 
 /// Virtual servers, sets and the interface, as far as they are there; connections in passing do not count.
@@ -111,8 +127,7 @@ pub fn dispatches(node: &str, frontend: &str) -> anyhow::Result<bool> {
     let parts: Vec<&str> = frontend.split(" . ").collect();
     let [address, "tcp", port] = parts[..] else { bail!("{frontend}: only TCP is asked for") };
     let address = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-    let text = tool(node, "ipvsadm", &["-Sn"])?;
-    Ok(text.lines().any(|line| line.starts_with(&format!("-a -t {address}:{port} "))))
+    Ok(saved(node)?.lines().any(|line| line.starts_with(&format!("-a -t {address}:{port} "))))
 }
 
 fn tool(node: &str, program: &str, arguments: &[&str]) -> anyhow::Result<String> {

@@ -41,7 +41,12 @@ pub fn run(
     let objects =
         [super::facts::nodes_json(stage.world.topology()), stage.objects(&shapes, &marker)].concat();
     let views = views(stage.world.topology(), &objects, &setting.options(variant.localhost_node_ports)?)?;
-    let world = World { topology: stage.world.topology(), views: &views, gaps: variant.gaps };
+    let world = World {
+        topology: stage.world.topology(),
+        views: &views,
+        gaps: variant.gaps,
+        masquerades_itself: variant.masquerades_itself,
+    };
 
     let mut jobs = Vec::new();
     for group in groups {

@@ -3,10 +3,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use proxier_core::ids::{EndpointAddr, IpFamily};
+use proxier_core::ids::{EndpointAddr, IpFamily, Port};
 use proxier_core::model::TrafficPolicy;
 use proxier_core::oracle::{Choice, Decision, Entry, Origin, Outcome, Packet, Reason, decide};
-use proxier_core::snapshot::{FrontendKind, NodePortAddresses};
+use proxier_core::snapshot::{FrontendKey, FrontendKind, NodePortAddresses};
 use proxier_testkit::walk::normalise;
 
 use super::facts::NodeView;
@@ -19,6 +19,25 @@ pub(super) fn unknown_port(_: &NodeView, _: &Packet, decision: &Decision) -> Opt
 /// Nor do they know ranges of cluster IPs.
 pub(super) fn unallocated(_: &NodeView, _: &Packet, decision: &Decision) -> Option<Outcome> {
     (decision.reason == Reason::UnallocatedClusterIp).then_some(Outcome::NotOurs)
+}
+
+/// What `kube-ipvs0` has is refused everything that no service has there, a ping as well, so that the host's own daemons do not answer.
+pub(super) fn bound(view: &NodeView, packet: &Packet, decision: &Decision) -> Option<Outcome> {
+    let unserved = [Reason::NoFrontend, Reason::UnknownPortOfClusterIp, Reason::UnallocatedClusterIp];
+    if !unserved.contains(&decision.reason) {
+        return None;
+    }
+    let snapshot = view.snapshot(IpFamily::of(packet.destination));
+    let ip = packet.destination;
+    let is_bound = snapshot.ports().flat_map(|p| &p.frontends).any(|f| match f.key {
+        FrontendKey::Address { ip: own, .. } => {
+            own == ip && (f.kind == FrontendKind::ClusterIp || !view.is_local(ip))
+        }
+        FrontendKey::NodePort { .. } => false,
+    });
+    let health = |number: Port| packet.protocol.is_some() && number.get() == packet.port;
+    let checks = snapshot.ports().filter_map(|p| p.spec.health_check_node_port).any(health);
+    (is_bound && !checks && decision.outcome != Outcome::Reject).then_some(Outcome::Reject)
 }
 
 /// A virtual server has one list of real servers for everybody. Where some are on the node, it is these.

@@ -111,6 +111,9 @@ fn connections(prediction: &Prediction, ports: &Ports) -> Observation {
         }
         let seen = one(prediction, ports.next(prediction.namespace), limit);
         let met = match seen {
+            Seen::Answered { server, .. } if prediction.own_source => {
+                Expected::Answer(server, prediction.from)
+            }
             Seen::Answered { server, client } => Expected::Answer(server, client),
             Seen::Refused => Expected::Refused,
             Seen::TimedOut => Expected::Silence,

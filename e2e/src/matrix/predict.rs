@@ -82,6 +82,8 @@ pub struct Prediction {
     pub hops: Vec<Hop>,
     /// The server that must be there.
     pub bystander: Option<Bystander>,
+    /// Any source that it sees is as good: the caller's own.
+    pub own_source: bool,
 }
 
 impl Prediction {
@@ -107,6 +109,8 @@ pub struct World<'a> {
     pub views: &'a [NodeView],
     /// What the backend does otherwise.
     pub gaps: &'static [Gap],
+    /// See [`Variant::masquerades_itself`](super::variant::Variant::masquerades_itself).
+    pub masquerades_itself: bool,
 }
 
 impl World<'_> {
@@ -128,6 +132,7 @@ impl World<'_> {
             sticky: false,
             hops: Vec::new(),
             bystander: None,
+            own_source: false,
         };
         self.follow(&mut out, node, entry)?;
         Ok(out)
@@ -245,6 +250,8 @@ impl World<'_> {
                         };
                         let bystander = |protocol| Bystander { namespace, address: out.to, protocol };
                         out.bystander = out.protocol.map(bystander);
+                        out.own_source =
+                            self.masquerades_itself && entry == Entry::Host && view.is_local(out.to.ip());
                         out.expected.insert(Expected::Answer(server.to_owned(), out.from))
                     }
                 },

@@ -7,19 +7,19 @@ use anyhow::Context;
 use proxier_core::ids::IpFamily;
 use proxier_core::oracle::{Choice, Entry, Outcome};
 use proxier_testkit::walk::{Walk, WalkError, WalkHost, normalise};
-use proxier_testkit::{iptables, nft};
+use proxier_testkit::{iptables, ipvs, nft};
 
 use super::facts::NodeView;
 use super::predict::Hop;
 use super::variant::Rules;
-use crate::{listing, saved};
+use crate::{listing, saved, virtual_servers};
 
 /// What a kernel lists of one family.
 #[derive(Debug)]
 enum Table {
     Nftables(nft::Ruleset),
     Iptables(iptables::Ruleset),
-    Unread,
+    VirtualServers(Box<ipvs::Host>),
 }
 
 impl Table {
@@ -33,7 +33,15 @@ impl Table {
                 let text = saved::save(node, tables, name, false)?;
                 Self::Iptables(iptables::parse(family, &text)?)
             }
-            Rules::VirtualServers => Self::Unread,
+            Rules::VirtualServers => {
+                let mut host = ipvs::Host::default();
+                host.load_ipvsadm(&virtual_servers::saved(node)?)?;
+                host.load_ipset(&virtual_servers::sets(node)?)?;
+                let addresses: Vec<String> = virtual_servers::device(node)?.into_iter().skip(1).collect();
+                host.load_addresses(&addresses.join("\n"))?;
+                host.load_rules(family, &saved::save(node, saved::Tables::Nft, name, false)?)?;
+                Self::VirtualServers(Box::new(host))
+            }
         })
     }
 
@@ -41,7 +49,7 @@ impl Table {
         match self {
             Self::Nftables(rules) => nft::walk(rules, &hop.packet, host),
             Self::Iptables(rules) => iptables::walk(rules, &hop.packet, host),
-            Self::Unread => Err(WalkError::Unknown("unread".into())),
+            Self::VirtualServers(servers) => servers.walk(&hop.packet, host),
         }
     }
 }
@@ -88,9 +96,6 @@ impl<'a> Listed<'a> {
         let (Some(view), Some(table)) = (view, self.tables.get(&(hop.node, family))) else {
             return Err(format!("no rules of {}", hop.node));
         };
-        if let Table::Unread = table {
-            return Ok(());
-        }
         let host = WalkHost::new(view.addresses.iter().copied());
         let walked = table.walk(hop, &host).and_then(|walk| walk.outcome());
         let walked = walked.map_err(|e| format!("the rules of {}: {e}", hop.node))?;

@@ -42,6 +42,8 @@ pub struct Variant {
     pub rules: Rules,
     /// Refuses TCP by a reset, which clients on the node itself heed at once.
     pub resets_tcp: bool,
+    /// What a host sends to itself may get another source that it has: one of its gaps.
+    pub masquerades_itself: bool,
     /// Node ports answer on IPv4 loopback, where the node port addresses hold it.
     pub localhost_node_ports: bool,
     /// What it does not do.
@@ -165,6 +167,17 @@ const IPVS_GAPS: &[Gap] = &[
         checked_by: "policies",
         instead: Some(nature::ends_here),
     },
+    Gap {
+        what: "external IPs and VIPs are left alone at ports that no service has",
+        now: "refused, a ping as well: they are addresses of the host, whose daemons must not answer there",
+        checked_by: "unknown",
+        instead: Some(nature::bound),
+    },
+    Gap::of_scenario(
+        "what a host sends to itself keeps its source, at the number of a node port as well",
+        "where node ports do not answer, another address of the host takes its place: sets of node ports do not ask for the address",
+        "node-ports",
+    ),
     UDP_BEFORE,
 ];
 
@@ -185,6 +198,7 @@ pub const VARIANTS: [Variant; 5] = [
         section: r#"{"ipvs": {"variant": "nft"}}"#,
         rules: Rules::VirtualServers,
         resets_tcp: true,
+        masquerades_itself: true,
         localhost_node_ports: false,
         gaps: IPVS_GAPS,
     },
@@ -196,6 +210,7 @@ const NFTABLES: Variant = Variant {
     section: r#"{"nftables": {"layout": "chains"}}"#,
     rules: Rules::Nftables,
     resets_tcp: true,
+    masquerades_itself: false,
     localhost_node_ports: false,
     gaps: NFTABLES_GAPS,
 };
@@ -206,6 +221,7 @@ const IPTABLES: Variant = Variant {
     section: r#"{"iptables": {"variant": "nft"}}"#,
     rules: Rules::Iptables(Tables::Nft),
     resets_tcp: false,
+    masquerades_itself: false,
     localhost_node_ports: true,
     gaps: IPTABLES_GAPS,
 };

@@ -117,7 +117,12 @@ impl<'a> Script<'a> {
     }
 
     fn ends(&self, way: Way, port: usize) -> anyhow::Result<(SocketAddr, SocketAddr)> {
-        let world = World { topology: self.cast.stage.world.topology(), views: &[], gaps: &[] };
+        let world = World {
+            topology: self.cast.stage.world.topology(),
+            views: &[],
+            gaps: &[],
+            masquerades_itself: false,
+        };
         let row = Row {
             service: self.name.to_owned(),
             from: way.from,
