@@ -2,7 +2,7 @@
 //!
 //! After every operation a packet is treated as it was before, as it will be in the end, or is refused. In particular nobody passes a source
 //! range, gets to an endpoint that a policy of Local forbids, reaches a process of this host by an address of a service, or is sent on with
-//! a source that the reply would not find. Each [`Phase`] says what must have happened before it.
+//! a source that the reply would not find. Each `Phase` says what must have happened before it.
 
 use std::collections::BTreeMap;
 
