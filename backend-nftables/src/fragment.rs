@@ -388,7 +388,7 @@ impl<'a> OwnChains<'a> {
                 name,
                 key: vec![Field::Addr],
                 data: Data::None,
-                size: Some(AFFINITY_SIZE),
+                size: None,
                 timeout: Some(u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX)),
                 comment: None,
             });
@@ -402,9 +402,6 @@ impl<'a> OwnChains<'a> {
         format!("{prefix}{}", names::object_name(&base)).into()
     }
 }
-
-/// Clients that one affinity set remembers: what nft gives a dynamic set by default.
-const AFFINITY_SIZE: u32 = 65_535;
 
 /// An element with the comment its container asks for.
 #[must_use]

@@ -92,7 +92,8 @@ pub struct Set {
     pub key: Vec<Field>,
     /// Data.
     pub data: Data,
-    /// Hard limit on the number of elements; `None` leaves it to the kernel.
+    /// Hard limit on the number of elements, for which the kernel makes room at once; `None` leaves it to the kernel: none, or
+    /// 65,535 for elements that packets add.
     pub size: Option<u32>,
     /// Timeout in seconds of elements that packets add: makes the set `dynamic,timeout`.
     pub timeout: Option<u32>,

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use proxier_sys::netns::Netns;
 
+use crate::pace::Patience;
 use crate::process;
 
 /// How long an agent may take to end when asked to.
@@ -30,6 +31,8 @@ pub struct Launch {
     pub config: Option<PathBuf>,
     /// Folder for the agents' logs.
     pub logs: PathBuf,
+    /// How much longer than on a real machine an agent may take to end.
+    pub patience: Patience,
 }
 
 impl Launch {
@@ -53,6 +56,7 @@ pub struct Agent {
     node: &'static str,
     child: Child,
     log: PathBuf,
+    grace: Duration,
 }
 
 impl Agent {
@@ -70,7 +74,7 @@ impl Agent {
         let child = Netns::named(node)?
             .run(|| command.spawn())?
             .with_context(|| format!("cannot run {} on {node}", launch.program.display()))?;
-        Ok(Self { node, child, log })
+        Ok(Self { node, child, log, grace: launch.patience.of(GRACE) })
     }
 
     /// The node it runs on.
@@ -98,7 +102,7 @@ impl Agent {
 impl Drop for Agent {
     fn drop(&mut self) {
         let id = Pid::from_raw(self.child.id().cast_signed());
-        let deadline = Instant::now() + GRACE;
+        let deadline = Instant::now() + self.grace;
         let mut asked = false;
         // Not waited for yet, so the number is still this child's; a refused signal is followed by the kill.
         while let Ok(None) = self.child.try_wait() {
@@ -131,6 +135,7 @@ mod tests {
             cluster_cidr: "10.244.0.0/16",
             config: None,
             logs: "/l".into(),
+            patience: Patience::REAL,
         };
         let plain = "run --manifests /m --node worker --backend nftables --cluster-cidr 10.244.0.0/16";
         assert_eq!(launch.arguments("worker").join(" "), plain);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::pace::Patience;
 use crate::scenario::{Experiment, VARIANTS, Variant};
 
 /// Build nodes out of network namespaces, run the proxier agent on them, send traffic, compare with what real clusters do.
@@ -25,6 +26,11 @@ pub struct Arguments {
     #[arg(long, global = true, value_name = "A|maps|A/maps")]
     pub only: Vec<String>,
 
+    /// How many times longer than on a real machine everything may take, as where processors are emulated; and so many times less is
+    /// done at once
+    #[arg(long, global = true, value_name = "N", default_value_t = Patience::REAL, value_parser = Patience::parse)]
+    pub patience: Patience,
+
     /// How the lab starts itself in namespaces of its own.
     #[arg(long, hide = true, value_name = "NAMESPACES")]
     pub inside: Option<String>,
@@ -34,7 +40,11 @@ pub struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
 pub enum Task {
     /// Every Service kind, policy, caller, protocol and family against the oracle; `--only` takes variant, setting, group or scenario
-    Matrix,
+    Matrix {
+        /// Rows that differ in protocol and family alone by two of the four ways, and fewer connections for each
+        #[arg(long)]
+        thin: bool,
+    },
 }
 
 /// The pairs of experiment and variant to run.

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use crate::agent::{Agent, Launch};
 use crate::listing;
 use crate::manifests::Folder;
+use crate::pace::Patience;
 use crate::report::Line;
 use crate::saved;
 use crate::scenario::{Experiment, Layout, Step, Variant};
@@ -60,8 +61,8 @@ impl Outcome {
 pub fn run(
     experiment: &Experiment,
     variant: &Variant,
-    program: &Path,
-    work: &Path,
+    (program, work): (&Path, &Path),
+    patience: Patience,
 ) -> anyhow::Result<Outcome> {
     let label = format!("{} {}", experiment.id, variant.name);
     let folder = work.join(label.replace(' ', "-"));
@@ -71,13 +72,14 @@ pub fn run(
     for (name, text) in experiment.manifests {
         manifests.put(name, text)?;
     }
-    let launch = launch(experiment, variant, program, &folder, &manifests)?;
+    let launch = launch(experiment, variant, (program, &folder), &manifests, patience)?;
     let nodes: Vec<&'static str> = world.topology().nodes.iter().map(|n| n.name).collect();
     let agents = nodes.iter().map(|node| Agent::start(&launch, node)).collect::<anyhow::Result<Vec<_>>>()?;
 
     let layout = variant.layout;
+    let outcome = Outcome::default();
     let mut running =
-        Running { experiment, layout, label, world: &world, manifests, agents, outcome: Outcome::default() };
+        Running { experiment, layout, label, world: &world, manifests, agents, patience, outcome };
     if let Err(stopped) = running.steps() {
         running.stopped(&stopped);
     }
@@ -100,9 +102,9 @@ fn start_servers(experiment: &Experiment) -> anyhow::Result<Vec<Server>> {
 fn launch(
     experiment: &Experiment,
     variant: &Variant,
-    program: &Path,
-    folder: &Path,
+    (program, folder): (&Path, &Path),
     manifests: &Folder,
+    patience: Patience,
 ) -> anyhow::Result<Launch> {
     let mut config: Option<PathBuf> = None;
     if let Some(text) = variant.config {
@@ -117,6 +119,7 @@ fn launch(
         cluster_cidr: experiment.cluster_cidr,
         config,
         logs: folder.join("logs"),
+        patience,
     })
 }
 
@@ -154,6 +157,7 @@ struct Running<'a> {
     world: &'a World,
     manifests: Folder,
     agents: Vec<Agent>,
+    patience: Patience,
     outcome: Outcome,
 }
 
@@ -171,7 +175,7 @@ impl Running<'_> {
         for step in &self.experiment.steps {
             match step {
                 Step::Traffic(traffic) => {
-                    let line = check::traffic(&self.label, self.world.topology(), traffic)?;
+                    let line = check::traffic(&self.label, self.world.topology(), traffic, self.patience)?;
                     self.outcome.lines.push(line);
                 }
                 Step::Patch { file, passage, replacement } => self.patch(file, passage, replacement)?,
@@ -218,14 +222,15 @@ impl Running<'_> {
         what: &str,
         reached: impl Fn(&'static str) -> anyhow::Result<bool>,
     ) -> anyhow::Result<()> {
-        let deadline = Instant::now() + SYNC_LIMIT;
+        let limit = self.patience.of(SYNC_LIMIT);
+        let deadline = Instant::now() + limit;
         for agent in &mut self.agents {
             while !reached(agent.node())? {
                 if let Some(status) = agent.ended()? {
                     bail!("{}: the agent ended ({status}) before {what} reached the kernel", agent.node());
                 }
                 if Instant::now() > deadline {
-                    bail!("{}: {what} did not reach the kernel in {} s", agent.node(), SYNC_LIMIT.as_secs());
+                    bail!("{}: {what} did not reach the kernel in {} s", agent.node(), limit.as_secs());
                 }
                 std::thread::sleep(POLL);
             }

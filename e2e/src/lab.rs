@@ -11,6 +11,7 @@ use clap::error::ErrorKind;
 
 use crate::cli::{Arguments, Task, matrix};
 use crate::matrix::{self as rows, Selection};
+use crate::pace::Pace;
 use crate::report::{self, Line};
 use crate::scenario::experiments;
 use crate::{experiment, isolate, process};
@@ -30,7 +31,7 @@ pub fn main(arguments: &Arguments) -> anyhow::Result<u8> {
 fn outside(arguments: &Arguments) -> anyhow::Result<u8> {
     let selected = match arguments.task {
         None => matrix(&experiments(), &arguments.only).map(drop),
-        Some(Task::Matrix) => Selection::parse(&arguments.only).map(drop),
+        Some(Task::Matrix { .. }) => Selection::parse(&arguments.only).map(drop),
     };
     if let Err(unknown) = selected {
         Arguments::command().error(ErrorKind::InvalidValue, unknown).exit();
@@ -46,11 +47,13 @@ fn outside(arguments: &Arguments) -> anyhow::Result<u8> {
         );
     };
     let mut inner: Vec<OsString> = vec!["--proxier".into(), program.into_os_string()];
+    inner.extend(["--patience".into(), arguments.patience.to_string().into()]);
     for selector in &arguments.only {
         inner.extend(["--only".into(), selector.into()]);
     }
-    if arguments.task == Some(Task::Matrix) {
+    if let Some(Task::Matrix { thin }) = arguments.task {
         inner.push("matrix".into());
+        inner.extend(thin.then(|| "--thin".into()));
     }
     isolate::supervise(&inner)
 }
@@ -61,8 +64,9 @@ fn inside(arguments: &Arguments, outside: &str) -> anyhow::Result<u8> {
     if !program.is_file() {
         bail!("{} is hidden by the lab's private /run: use an agent outside of /run", program.display());
     }
-    if arguments.task == Some(Task::Matrix) {
-        let report = rows::run(&Selection::parse(&arguments.only)?, &program, &work)?;
+    if let Some(Task::Matrix { thin }) = arguments.task {
+        let pace = Pace { patience: arguments.patience, thin };
+        let report = rows::run(&Selection::parse(&arguments.only)?, pace, &program, &work)?;
         writeln!(std::io::stdout().lock(), "{}", report.text).context("writing the report")?;
         return Ok(u8::from(!report.passed));
     }
@@ -77,7 +81,7 @@ fn inside(arguments: &Arguments, outside: &str) -> anyhow::Result<u8> {
             let _ = writeln!(left_out, "not run: {}/{}: {why}", experiment.id, variant.name);
             continue;
         }
-        let outcome = experiment::run(experiment, variant, &program, &work)
+        let outcome = experiment::run(experiment, variant, (&program, &work), arguments.patience)
             .with_context(|| format!("experiment {} with {}", experiment.id, variant.name))?;
         lines.extend(outcome.lines);
         listings.push_str(&outcome.listing);

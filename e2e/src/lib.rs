@@ -16,6 +16,7 @@ pub mod lab;
 pub mod listing;
 pub mod manifests;
 pub mod matrix;
+pub mod pace;
 pub mod process;
 pub mod report;
 pub mod saved;

@@ -8,6 +8,7 @@
 //! A packet that is none of the proxy's business is met by a server where it comes to, so that leaving it alone is seen and told from
 //! dropping it. Where the kernel answers otherwise than the oracle, one of the two is wrong; the report shows both.
 
+pub mod crew;
 pub mod engine;
 pub mod facts;
 pub mod groups;
@@ -37,6 +38,7 @@ use self::shape::VipAt;
 use self::stage::Stage;
 use self::table::Line;
 use self::variant::{VARIANTS, Variant};
+use crate::pace::Pace;
 
 /// What to run: all that any of the selectors names, or everything. A selector is the name of a variant, setting, group or live
 /// scenario, or several joined by `/`.
@@ -89,14 +91,14 @@ pub struct Report {
 ///
 /// # Errors
 /// When the lab itself cannot work.
-pub fn run(selection: &Selection, program: &Path, work: &Path) -> anyhow::Result<Report> {
+pub fn run(selection: &Selection, pace: Pace, program: &Path, work: &Path) -> anyhow::Result<Report> {
     let begun = Instant::now();
     let mut groups = groups::groups();
     number(&mut groups);
     let at_worker =
         |g: &Group| g.services.iter().map(|s| (s.outer_number, s.vip_at_worker)).collect::<Vec<_>>();
     let vips: Vec<(u8, VipAt)> = groups.iter().flat_map(at_worker).collect();
-    let stage = Stage::up(&vips)?;
+    let stage = Stage::up(&vips, pace)?;
     let (mut lines, mut logs): (Vec<Line>, String) = Default::default();
     let mut times = String::new();
     let mut held: table::Held = Default::default();

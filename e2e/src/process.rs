@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::bail;
 use proxier_sys::runner::{CommandSpec, Output, RunError, Runner, SystemRunner};
@@ -29,6 +30,9 @@ pub const TOOLS: [Tool; 5] = [
     Tool { name: "iptables-nft", package: "iptables" },
     Tool { name: "iptables-legacy", package: "iptables" },
 ];
+
+/// How long a tool may run. Only one that hangs does so, also where processors are emulated.
+const HUNG: Duration = Duration::from_secs(300);
 
 /// Folders that hold system tools but are not in a plain user's search path on Debian.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -75,7 +79,7 @@ pub fn output<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
     input: &str,
 ) -> Result<Output, RunError> {
-    SystemRunner::new().run(&CommandSpec::new(program, arguments).stdin(input))
+    SystemRunner::new().run(&CommandSpec::new(program, arguments).stdin(input).timeout(HUNG))
 }
 
 /// Runs a short command that must succeed and gives its standard output.

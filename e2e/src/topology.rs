@@ -239,6 +239,8 @@ impl Topology {
         for (i, _) in self.members().enumerate() {
             commands.push(format!("link set port{i} master br0 up"));
         }
+        // Without it IPv6, which IPv4 does not, tells senders that there is no route.
+        commands.push("route add blackhole ::/0".to_owned());
         Setup { namespace: NODE_NETWORK, settings: [&NOT_A_NODE[..], &EVERYWHERE[..]].concat(), commands }
     }
 

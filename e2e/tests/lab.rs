@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use e2e::isolate::cover_run;
 use e2e::topology::{Pod, Topology, pod_addresses};
-use e2e::traffic::{Listen, Seen, Server, connect, exchange};
+use e2e::traffic::{Lasting, Listen, Seen, Server, connect, exchange};
 use e2e::{process, world::World};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -167,6 +167,36 @@ fn the_topology_connects_what_a_cluster_connects() {
         assert!(matches!(seen("[fd00:30::4]:8080"), Seen::Answered { .. }));
         assert_eq!(seen("172.30.0.3:8082"), Seen::Refused);
         assert_eq!(seen("10.244.1.2:8080"), Seen::TimedOut);
+    });
+}
+
+#[test]
+#[ignore = "needs root and network namespaces: run by cargo xtask test"]
+fn a_server_ends_whoever_is_connected() {
+    machine(|| {
+        process::run("ip", ["-batch", "-"], "netns add one\n-n one link set lo up\n").unwrap();
+        let limit = Duration::from_secs(20);
+        let at = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
+        let both = ["127.0.0.1", "::1"];
+        let of = |ip: &&str| [Listen::Tcp(at(ip, 80)), Listen::Udp(at(ip, 80)), Listen::Lasting(at(ip, 90))];
+        let sockets: Vec<Listen> = both.iter().flat_map(of).collect();
+        let mut kept = Vec::new();
+        // The second finds every address free again.
+        for _ in 0..2 {
+            let server = Server::start("one", "s", &sockets).unwrap();
+            for ip in both {
+                let expected = Seen::Answered { server: "s".to_owned(), client: ip.parse().unwrap() };
+                assert_eq!(connect("one", None, at(ip, 80), limit).unwrap(), expected);
+                assert_eq!(exchange("one", None, at(ip, 80), limit).unwrap(), expected);
+                let mut stays = Lasting::tcp("one", None, at(ip, 90), limit).unwrap().unwrap();
+                assert_eq!([stays.ask(), stays.ask()], [expected.clone(), expected]);
+                kept.push(stays);
+            }
+            drop(server);
+            assert!(kept.iter_mut().all(|stays| matches!(stays.ask(), Seen::Failed(_))));
+            assert_eq!(connect("one", None, at(both[0], 80), limit).unwrap(), Seen::Refused);
+            assert_eq!(exchange("one", None, at(both[1], 80), limit).unwrap(), Seen::Refused);
+        }
     });
 }
 

@@ -75,7 +75,8 @@ pub(super) fn read_set(family: IpFamily, raw: &RawSet<'_>, names: &mut Names) ->
         name: names.get(raw.name),
         key: sets::fields_of(family, raw.key_type)?,
         data,
-        size: raw.size,
+        // What the kernel writes into a dynamic set for which none was given.
+        size: raw.size.filter(|size| timeout.is_none() || *size != sets::DYNAMIC_SIZE),
         timeout,
         comment: raw.userdata.and_then(userdata::set_comment_of).map(Name::from),
     })

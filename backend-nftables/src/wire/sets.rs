@@ -15,6 +15,9 @@ mod order {
     pub(super) const NETWORK: u32 = 2;
 }
 
+/// Elements that packets may add to a set without a declared size (`nft_dynset_init` of the kernel), which then lists it as its size.
+pub(super) const DYNAMIC_SIZE: u32 = 0xffff;
+
 /// More than one field: then each is padded to four bytes.
 pub(super) fn is_concat(fields: &[Field]) -> bool {
     fields.len() > 1

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 
 use crate::listing;
+use crate::pace::Patience;
 use crate::report::Line;
 use crate::saved;
 use crate::scenario::{Expect, Kernel, Layout, Object, Traffic};
@@ -26,15 +27,21 @@ const SILENCE: Duration = Duration::from_millis(1200);
 const FURTHER: usize = 40;
 
 /// Sends the traffic and compares.
-pub(super) fn traffic(label: &str, topology: &Topology, row: &Traffic) -> anyhow::Result<Line> {
+pub(super) fn traffic(
+    label: &str,
+    topology: &Topology,
+    row: &Traffic,
+    patience: Patience,
+) -> anyhow::Result<Line> {
+    let (answer, silence) = (patience.of(ANSWER), patience.of(SILENCE));
     let (expected, seen, passed) = match &row.expect {
         Expect::Source(source) => {
-            let seen = connect(row.from, None, row.to, ANSWER)?;
+            let seen = connect(row.from, None, row.to, answer)?;
             let passed = matches!(&seen, Seen::Answered { client, .. } if client == source);
             (source.to_string(), seen.to_string(), passed)
         }
         Expect::Silence => {
-            let seen = connect(row.from, None, row.to, SILENCE)?;
+            let seen = connect(row.from, None, row.to, silence)?;
             (Seen::TimedOut.to_string(), seen.to_string(), seen == Seen::TimedOut)
         }
         Expect::Turns { servers, connections, source } => {
@@ -48,7 +55,7 @@ pub(super) fn traffic(label: &str, topology: &Topology, row: &Traffic) -> anyhow
         }
         Expect::Spread { servers, connections, source } => {
             let spread =
-                Spread::collect(servers, *connections, *source, || connect(row.from, None, row.to, ANSWER))?;
+                Spread::collect(servers, *connections, *source, || connect(row.from, None, row.to, answer))?;
             let expected = format!("{connections} x {}", servers.join(" or "));
             (expected, spread.to_string(), spread.passed(servers))
         }

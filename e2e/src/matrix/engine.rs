@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use proxier_core::ids::Protocol;
 
+use super::crew;
 use super::facts::views;
 use super::observe::{has_sockets, observe};
 use super::predict::{Expected, Prediction, World};
@@ -20,9 +20,6 @@ use super::shape::Shape;
 use super::stage::{Cast, Stage};
 use super::table::{Failure, Line};
 use super::variant::{LOOPBACK, Variant};
-
-/// Rows that run at once. Most of them wait for a refusal or for nothing to come back.
-const AT_ONCE: usize = 256;
 
 /// Runs one variant in one setting; `live` is what comes after the rows, while the agents still run.
 ///
@@ -50,7 +47,7 @@ pub fn run(
 
     let mut jobs = Vec::new();
     for group in groups {
-        for row in group.rows_in(setting) {
+        for row in group.rows_in(setting, stage.pace.thin) {
             let shape =
                 group.services.iter().find(|s| s.name == row.service).context("a row without a service")?;
             let prediction = world.predict(row, shape).with_context(|| format!("{}: {row:?}", group.name))?;
@@ -71,7 +68,7 @@ pub fn run(
     }
     let listed = Listed::read(variant.rules, &views)?;
     let claims = setting.name == SETTINGS[0].name;
-    let verdicts = run_jobs(stage, &mut jobs, &listed, claims)?;
+    let verdicts = run_jobs(&cast, &jobs, &listed, claims)?;
     outcome.lines = summarise(variant, setting, &jobs, verdicts);
     for gap in jobs.iter().filter_map(|j| j.prediction.hops.iter().find_map(|h| h.gap)) {
         *outcome.gaps.entry(gap).or_default() += 1;
@@ -120,51 +117,56 @@ impl Clients {
     }
 }
 
-/// What is wrong with a row; nothing when all agree.
-type Verdict = Option<String>;
+/// What came of a row.
+struct Judged {
+    /// What is wrong with it; nothing when all agree.
+    wrong: Option<String>,
+    took: Duration,
+    /// How long nothing came back, where that is right.
+    silence: Option<Duration>,
+}
 
 fn run_jobs(
-    stage: &Stage,
-    jobs: &mut [Job<'_>],
+    cast: &Cast<'_>,
+    jobs: &[Job<'_>],
     listed: &Listed<'_>,
     claims: bool,
-) -> anyhow::Result<Vec<(Verdict, Duration)>> {
-    // Those that wait come first.
-    jobs.sort_by_key(|j| {
-        let waits = |what| j.prediction.expected.contains(&what);
-        (!waits(Expected::Refused), !waits(Expected::Silence))
-    });
-    let jobs: &[Job<'_>] = jobs;
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(BTreeMap::new());
+) -> anyhow::Result<Vec<Judged>> {
     let clients = Clients::default();
-    let worker = || -> anyhow::Result<()> {
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(at) else { return Ok(()) };
-            let begun = Instant::now();
-            let verdict = judge(stage, job, listed, claims, &clients)?;
-            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-            results.insert(at, (verdict, begun.elapsed()));
-        }
+    let answered = cast.stage.pace.patience.at_once(crew::ANSWERED);
+    let one = |place: usize| {
+        let begun = Instant::now();
+        let job = jobs.get(place).context("a row that is not there")?;
+        let judged = judge(cast, job, listed, claims, &clients)?;
+        Ok(Judged { took: begun.elapsed(), ..judged })
     };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(worker)).collect();
-        for thread in threads {
-            thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
+    let task = |(place, job): (usize, &Job<'_>)| {
+        let expected = &job.prediction.expected;
+        let waits = expected.contains(&Expected::Silence) || expected.contains(&Expected::Refused);
+        crew::Task { place, namespace: job.prediction.namespace, waits }
+    };
+    let tasks: Vec<crew::Task> = jobs.iter().enumerate().map(task).collect();
+    let mut verdicts = crew::all(&tasks, answered, one)?;
+    // Where answers took longer than that, nothing was not waited for long enough.
+    let enough = cast.slowest.silence();
+    let short = |v: &Judged| v.silence.is_some_and(|waited| waited < enough);
+    let again: Vec<crew::Task> =
+        tasks.iter().zip(&verdicts).filter(|(_, v)| short(v)).map(|(task, _)| *task).collect();
+    for (task, judged) in again.iter().zip(crew::all(&again, answered, one)?) {
+        if let Some(verdict) = verdicts.get_mut(task.place) {
+            *verdict = Judged { took: verdict.took + judged.took, ..judged };
         }
-        anyhow::Ok(())
-    })?;
-    Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+    }
+    Ok(verdicts)
 }
 
 fn judge(
-    stage: &Stage,
+    cast: &Cast<'_>,
     job: &Job<'_>,
     listed: &Listed<'_>,
     claims: bool,
     clients: &Clients,
-) -> anyhow::Result<Verdict> {
+) -> anyhow::Result<Judged> {
     let prediction = &job.prediction;
     let mut wrong = Vec::new();
     if let Some(claim) = job.row.claim.filter(|c| claims && prediction.gist() != Some(*c)) {
@@ -173,35 +175,32 @@ fn judge(
     wrong.extend(
         prediction.hops.iter().filter_map(|hop| listed.agree(hop).err()).map(|e| format!("rules    {e}")),
     );
+    let mut silence = None;
     if has_sockets(prediction) {
         // A client that begins twice at once may begin with two endpoints; which it stays with is settled by the next connection.
         let client = (prediction.from, job.row.service.clone(), job.row.port);
         let one_at_a_time = prediction.sticky.then(|| clients.of(client));
         let _turn = one_at_a_time.as_ref().map(|m| m.lock().unwrap_or_else(PoisonError::into_inner));
-        let seen = observe(prediction, &stage.ports)?;
+        let seen = observe(prediction, cast)?;
         if !seen.fits(&prediction.expected, prediction.sticky) {
             wrong.push(format!("seen     {seen}"));
         }
+        silence = seen.silence;
     }
-    Ok((!wrong.is_empty()).then(|| wrong.join("\n")))
+    Ok(Judged { wrong: (!wrong.is_empty()).then(|| wrong.join("\n")), took: Duration::ZERO, silence })
 }
 
-fn summarise(
-    variant: &Variant,
-    setting: &Setting,
-    jobs: &[Job<'_>],
-    verdicts: Vec<(Verdict, Duration)>,
-) -> Vec<Line> {
+fn summarise(variant: &Variant, setting: &Setting, jobs: &[Job<'_>], verdicts: Vec<Judged>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    for (job, (verdict, took)) in jobs.iter().zip(verdicts) {
+    for (job, judged) in jobs.iter().zip(verdicts) {
         let at = lines.iter().position(|l| l.group == job.group).unwrap_or_else(|| {
             lines.push(Line::new(variant.name, setting.name, job.group));
             lines.len() - 1
         });
         let Some(line) = lines.get_mut(at) else { continue };
         line.rows += 1;
-        line.took += took;
-        line.failures.extend(verdict.map(|wrong| failure(job, &wrong)));
+        line.took += judged.took;
+        line.failures.extend(judged.wrong.map(|wrong| failure(job, &wrong)));
     }
     lines
 }

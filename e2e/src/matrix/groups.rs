@@ -33,6 +33,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::matrix::row::Row;
     use crate::matrix::setting::SETTINGS;
 
     #[test]
@@ -68,5 +69,26 @@ mod tests {
                 groups().iter().map(|g| g.rows.iter().filter(|r| r.family == family).count()).sum();
             assert!(rows >= 300, "{rows} for {family}");
         }
+    }
+
+    #[test]
+    fn a_thin_pace_leaves_out_no_subject() {
+        let mut counts = [0, 0];
+        for group in groups() {
+            let thin: Vec<_> = group.rows_in(&SETTINGS[0], true).collect();
+            counts[0] += group.rows.len();
+            counts[1] += thin.len();
+            for row in &group.rows {
+                let same = |r: &&&Row| {
+                    let subject =
+                        |r: &Row| (r.service.clone(), r.from, r.place, r.number, r.protocol, r.portless);
+                    subject(r) == subject(row)
+                };
+                let kept: Vec<_> = thin.iter().filter(same).collect();
+                assert!(kept.iter().any(|r| r.family == row.family), "{}: {row:?}", group.name);
+                assert!(kept.iter().any(|r| r.port == row.port), "{}: {row:?}", group.name);
+            }
+        }
+        assert!(counts[1] * 10 < counts[0] * 7, "of {} rows {} are left", counts[0], counts[1]);
     }
 }

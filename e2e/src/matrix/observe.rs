@@ -4,28 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use proxier_core::ids::Protocol;
-use proxier_sys::netns::Netns;
 
 use super::plan::FIRST_CLIENT_PORT;
 use super::predict::{Expected, Prediction};
+use super::stage::Cast;
 use crate::traffic::{Seen, connect_here, exchange_here};
 
 /// How long an answer may take.
 pub const ANSWER: Duration = Duration::from_secs(3);
 /// How long a refusal may take. That it comes at once is checked by a scenario; here are many clients at the same time.
 const REFUSAL: Duration = ANSWER;
-/// How long nothing must come back to count as silence.
+/// How long nothing must come back to count as silence, and longer where answers take long: see [`silence`].
 const SILENCE: Duration = Duration::from_millis(300);
-/// Connections for each endpoint that may answer.
-const EACH: usize = 4;
+/// Connections for each endpoint that may answer; in full, and under a thin pace.
+const EACH: (usize, usize) = (4, 2);
+/// Connections where one endpoint alone may answer.
+const ALONE: (usize, usize) = (2, 1);
 /// Further connections while one was not met yet: of two, one stays unmet once in 10^14 rows.
 const FURTHER: usize = 40;
 /// Connections of a client that must stay with its endpoint.
-const STAYS: usize = 6;
+const STAYS: (usize, usize) = (6, 3);
 
 /// Source ports: each is used once in a namespace until all were, so that no flow meets what connection tracking remembers of another.
 #[derive(Debug, Default)]
@@ -52,6 +54,8 @@ pub struct Observation {
     pub met: BTreeMap<Expected, usize>,
     /// Something that is in no list, which ended the row.
     pub odd: Option<String>,
+    /// The shortest time after which nothing was taken for silence.
+    pub silence: Option<Duration>,
 }
 
 impl Observation {
@@ -71,15 +75,21 @@ impl fmt::Display for Observation {
     }
 }
 
-/// Opens new connections as the prediction says, until it is fulfilled or contradicted.
+/// Opens new connections as the prediction says, until it is fulfilled or contradicted; in the namespace of the calling thread.
 ///
 /// # Errors
-/// A namespace that cannot be entered, or a protocol without sockets.
-pub fn observe(prediction: &Prediction, ports: &Ports) -> anyhow::Result<Observation> {
+/// A protocol without sockets.
+pub fn observe(prediction: &Prediction, cast: &Cast<'_>) -> anyhow::Result<Observation> {
     if !has_sockets(prediction) {
         bail!("there are no sockets of this protocol here");
     }
-    Ok(Netns::named(prediction.namespace)?.run(|| connections(prediction, ports))?)
+    Ok(connections(prediction, cast))
+}
+
+/// How long nothing must come back here to count as silence.
+#[must_use]
+pub fn silence(cast: &Cast<'_>) -> Duration {
+    cast.stage.pace.patience.of(SILENCE).max(cast.slowest.silence())
 }
 
 /// Can it be observed?
@@ -88,35 +98,44 @@ pub fn has_sockets(prediction: &Prediction) -> bool {
     matches!(prediction.protocol, Some(Protocol::Tcp | Protocol::Udp))
 }
 
-fn connections(prediction: &Prediction, ports: &Ports) -> Observation {
+fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
     let expected = &prediction.expected;
+    let pace = cast.stage.pace;
     let limit = if expected.contains(&Expected::Silence) {
-        SILENCE
+        silence(cast)
     } else if expected.contains(&Expected::Refused) {
-        REFUSAL
+        pace.patience.of(REFUSAL)
     } else {
-        ANSWER
+        pace.patience.of(ANSWER)
     };
-    let few =
-        if expected.contains(&Expected::Silence) || expected.contains(&Expected::Refused) { 1 } else { 2 };
+    let waits = expected.contains(&Expected::Silence) || expected.contains(&Expected::Refused);
+    let of = |(full, thin)| pace.connections(full, thin);
     let wanted = match (prediction.sticky, expected.len()) {
-        (true, _) => STAYS,
-        (false, 1) => few,
-        (false, kinds) => EACH * kinds,
+        (true, _) => of(STAYS),
+        (false, 1) if waits => 1,
+        (false, 1) => of(ALONE),
+        (false, kinds) => of(EACH) * kinds,
     };
     let mut out = Observation::default();
     for number in 0..wanted + FURTHER {
         if number >= wanted && (prediction.sticky || out.met.len() >= expected.len()) {
             break;
         }
-        let seen = one(prediction, ports.next(prediction.namespace), limit);
+        let begun = Instant::now();
+        let seen = one(prediction, cast.stage.ports.next(prediction.namespace), limit);
         let met = match seen {
             Seen::Answered { server, .. } if prediction.own_source => {
                 Expected::Answer(server, prediction.from)
             }
-            Seen::Answered { server, client } => Expected::Answer(server, client),
+            Seen::Answered { server, client } => {
+                cast.slowest.record(begun.elapsed());
+                Expected::Answer(server, client)
+            }
             Seen::Refused => Expected::Refused,
-            Seen::TimedOut => Expected::Silence,
+            Seen::TimedOut => {
+                out.silence = Some(limit);
+                Expected::Silence
+            }
             other => {
                 out.odd = Some(other.to_string());
                 break;
@@ -148,7 +167,7 @@ mod tests {
     }
 
     fn met(what: &[Expected]) -> Observation {
-        Observation { met: what.iter().map(|w| (w.clone(), 1)).collect(), odd: None }
+        Observation { met: what.iter().map(|w| (w.clone(), 1)).collect(), ..Observation::default() }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A row: who calls what. What must come of it is the oracle's answer; a row may claim the gist of it beforehand.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use proxier_core::ids::{IpFamily, Protocol};
@@ -168,13 +169,23 @@ impl Group {
     }
 
     /// The rows that are run in a setting. In settings after the first, where both protocols would say the same twice, the rows
-    /// of a large group go by TCP on IPv4 and by UDP on IPv6.
-    pub fn rows_in(&self, setting: &Setting) -> impl Iterator<Item = &Row> {
-        let all = setting.name == SETTINGS[0].name || self.rows.len() < LARGE;
+    /// of a large group go by TCP on IPv4 and by UDP on IPv6; under a thin pace all rows do that come in all four ways.
+    pub fn rows_in(&self, setting: &Setting, thin: bool) -> impl Iterator<Item = &Row> {
+        let large = self.rows.len() >= LARGE && setting.name != SETTINGS[0].name;
+        let way = |row: &Row, port, family| {
+            let subject = (row.service.clone(), row.from, row.place, row.number, row.protocol, row.portless);
+            (subject, port, family)
+        };
+        let all: BTreeSet<_> = self.rows.iter().map(|row| way(row, row.port, row.family)).collect();
         self.rows.iter().filter(move |row| {
-            let shape = self.services.iter().find(|s| s.name == row.service);
-            let tcp = shape.and_then(|s| s.ports.get(row.port)).is_some_and(|p| p.protocol == Protocol::Tcp);
-            all || tcp == (row.family == IpFamily::Ipv4)
+            let ports = self.services.iter().find(|s| s.name == row.service).map_or(&[][..], |s| &s.ports);
+            let tcp = |at: usize| ports.get(at).is_some_and(|p| p.protocol == Protocol::Tcp);
+            let both = ports.len() == 2 && tcp(0) != tcp(1);
+            let four = || {
+                let here = |port| IpFamily::ALL.iter().all(|family| all.contains(&way(row, port, *family)));
+                both && here(0) && here(1)
+            };
+            !(large || thin && four()) || tcp(row.port) == (row.family == IpFamily::Ipv4)
         })
     }
 

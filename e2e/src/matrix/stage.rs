@@ -23,6 +23,7 @@ use super::shape::{self, Shape, VipAt, service};
 use super::variant::Variant;
 use crate::agent::{Agent, Launch};
 use crate::manifests::Folder;
+use crate::pace::{Pace, Slowest};
 use crate::process;
 use crate::topology::NODE_NETWORK;
 use crate::traffic::{Listen, Seen, Server, connect_here};
@@ -43,6 +44,8 @@ pub struct Stage {
     pub world: World,
     /// Source ports of clients.
     pub ports: Ports,
+    /// How rows and scenarios are run.
+    pub pace: Pace,
     _servers: Vec<Server>,
     revision: AtomicU16,
 }
@@ -52,7 +55,7 @@ impl Stage {
     ///
     /// # Errors
     /// When a namespace, link or server cannot be made.
-    pub fn up(vips: &[(u8, VipAt)]) -> anyhow::Result<Self> {
+    pub fn up(vips: &[(u8, VipAt)], pace: Pace) -> anyhow::Result<Self> {
         let world = World::up(plan::topology(vips))?;
         let mut servers = Vec::new();
         for pod in world.topology().pods.iter().filter(|p| SERVERS.contains(&p.name)) {
@@ -62,7 +65,8 @@ impl Stage {
         for node in &world.topology().nodes {
             servers.push(Server::start(node.name, node.name, &sockets(node.addresses.both()))?);
         }
-        Ok(Self { world, ports: Ports::default(), _servers: servers, revision: AtomicU16::new(0) })
+        let (ports, revision) = Default::default();
+        Ok(Self { world, ports, pace, _servers: servers, revision })
     }
 
     /// Starts servers where packets come to that no node has a service for.
@@ -141,14 +145,14 @@ impl Marker {
     }
 
     /// Does it answer on this node?
-    fn in_force(self, node: &'static str, ports: &Ports) -> anyhow::Result<bool> {
+    fn in_force(self, node: &'static str, ports: &Ports, question: Duration) -> anyhow::Result<bool> {
         for family in IpFamily::ALL {
             let to = SocketAddr::new(plan::of(plan::marker_ip(self.revision), family), 80);
             let any = SocketAddr::new(
                 if to.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() },
                 ports.next(node),
             );
-            let seen = Netns::named(node)?.run(|| connect_here(Some(any), to, QUESTION))?;
+            let seen = Netns::named(node)?.run(|| connect_here(Some(any), to, question))?;
             if !matches!(seen, Seen::Answered { .. }) {
                 return Ok(false);
             }
@@ -167,6 +171,8 @@ pub struct Cast<'a> {
     launch: Launch,
     agents: Mutex<Vec<Agent>>,
     label: String,
+    /// How long its answers took.
+    pub slowest: Slowest,
     /// What they are.
     pub variant: &'static Variant,
 }
@@ -196,9 +202,11 @@ impl<'a> Cast<'a> {
             cluster_cidr: setting.cluster_cidr(),
             config: Some(config),
             logs: folder.join("logs"),
+            patience: stage.pace.patience,
         };
         put(&manifests, "nodes", &facts::nodes_json(stage.world.topology()))?;
-        Ok(Self { stage, manifests, launch, agents: Mutex::default(), label, variant })
+        let (agents, slowest) = Default::default();
+        Ok(Self { stage, manifests, launch, agents, label, slowest, variant })
     }
 
     /// Starts the agents, or starts them again.
@@ -256,14 +264,19 @@ impl<'a> Cast<'a> {
     /// # Errors
     /// When it does not in time.
     pub fn wait(&self, marker: Marker) -> anyhow::Result<()> {
-        let deadline = Instant::now() + SYNC_LIMIT;
+        let patience = self.stage.pace.patience;
+        let limit = patience.of(SYNC_LIMIT);
+        let deadline = Instant::now() + limit;
         for node in &self.stage.world.topology().nodes {
-            while !marker.in_force(node.name, &self.stage.ports)? {
+            // Where answers take long it is no use to ask shortly for ever.
+            let mut question = QUESTION;
+            while !marker.in_force(node.name, &self.stage.ports, question)? {
+                question = (question + QUESTION / 4).min(patience.of(QUESTION));
                 if let Some(why) = self.ended()? {
                     bail!("{}: {why}", self.label);
                 }
                 if Instant::now() > deadline {
-                    bail!("{}: not in force on {} in {} s", self.label, node.name, SYNC_LIMIT.as_secs());
+                    bail!("{}: not in force on {} in {} s", self.label, node.name, limit.as_secs());
                 }
                 std::thread::sleep(POLL);
             }

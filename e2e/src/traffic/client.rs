@@ -11,9 +11,8 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect as connect_socket, setsockopt, socket,
     sockopt,
 };
+use nix::sys::time::TimeVal;
 use proxier_sys::netns::{Netns, NetnsError};
-
-use super::server::time_value;
 
 /// What a client experienced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +111,12 @@ pub(super) fn open_tcp(from: Option<SocketAddr>, to: SocketAddr, timeout: Durati
     let stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(timeout))?;
     Ok(stream)
+}
+
+/// A kernel time value.
+fn time_value(duration: Duration) -> TimeVal {
+    let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    TimeVal::new(micros / 1_000_000, micros % 1_000_000)
 }
 
 fn udp(from: Option<SocketAddr>, to: SocketAddr, timeout: Duration) -> io::Result<Seen> {

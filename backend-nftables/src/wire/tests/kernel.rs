@@ -294,6 +294,33 @@ fn a_set_that_is_full_is_refused() {
 
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn a_dynamic_set_has_the_kernels_limit_whether_declared_or_not() {
+    for family in IpFamily::ALL {
+        let table = Sample { family }.table();
+        let set = |size| Set {
+            name: name("affinity"),
+            key: vec![Field::Addr],
+            data: Data::None,
+            size,
+            timeout: Some(600),
+            comment: None,
+        };
+        for size in [None, Some(65_535), Some(1000)] {
+            apart(|| {
+                let chain = Chain { name: name("endpoint"), base: None, comment: None };
+                let remember = Op::AddRule(name("endpoint"), rule([Stmt::UpdateSource(name("affinity"))]));
+                by_netlink(&table, &[Op::AddTable, Op::AddSet(set(size)), Op::AddChain(chain), remember]);
+                let limit = format!("size {}\n", size.unwrap_or(65_535));
+                assert!(listing(&table).contains(&limit), "{}", listing(&table));
+                let expected = set(size.filter(|size| *size != 65_535));
+                assert_eq!(observed(&table).sets["affinity"].0, expected);
+            });
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn what_others_put_into_the_table_is_described() {
     let table = Sample { family: IpFamily::Ipv4 }.table();
     let script = "

@@ -74,7 +74,6 @@ impl Sample {
             ..Self::set("cluster-endpoints", &[Addr, Proto, Service, Index], endpoint.clone())
         };
         let affinity = Set {
-            size: Some(65_535),
             timeout: Some(10_800),
             ..Self::set("affinity-P3OU6RQT-web/sticky/tcp/__10.244.0.21/8443", &[Addr], Data::None)
         };

@@ -29,7 +29,7 @@ type Homes = Vec<((Way, usize), String)>;
 
 fn homes(script: &Script<'_>) -> anyhow::Result<Homes> {
     let clients = clients();
-    let seen = script.calls(&clients, ANSWER)?;
+    let seen = script.calls(&clients, script.patience().of(ANSWER))?;
     Ok(clients.into_iter().zip(seen).map(|(client, (seen, _))| (client, name(seen))).collect())
 }
 
@@ -75,7 +75,7 @@ pub(super) fn endpoint_leaves(script: &mut Script<'_>) -> anyhow::Result<()> {
     // Other addresses of the service serve the same client by the same endpoint.
     let vip: Vec<Way> = ways().into_iter().filter(|w| w.place == Place::Vip).collect();
     for way in vip {
-        let met = script.servers(way, TCP)?;
+        let met = script.servers(way, TCP, 1)?;
         let home =
             back.iter().find(|((w, port), _)| (w.from, w.family, *port) == (way.from, way.family, TCP));
         let same = home.is_some_and(|(_, home)| met.iter().eq([home]));
@@ -84,15 +84,18 @@ pub(super) fn endpoint_leaves(script: &mut Script<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The affinity of [`expires`].
-const SECONDS: u32 = 1;
+/// Rounds of calls that must fit into the affinity of [`expires`].
+const ROUNDS: u32 = 4;
 
 pub(super) fn expires(script: &mut Script<'_>) -> anyhow::Result<()> {
     let mut shape = script.service().on(&ALL);
-    shape.affinity = Some(SECONDS);
     script.put(&shape)?;
-    let timeout = Duration::from_secs(SECONDS.into());
-    // On a machine so slow that a round of calls takes longer than the affinity lasts there is nothing to see.
+    let begun = Instant::now();
+    homes(script)?;
+    let seconds = u32::try_from((begun.elapsed() * ROUNDS).as_secs())? + 1;
+    let timeout = Duration::from_secs(seconds.into());
+    shape.affinity = Some(seconds);
+    script.put(&shape)?;
     let mut rounds = Vec::new();
     let begun = Instant::now();
     let mut last = Instant::now();

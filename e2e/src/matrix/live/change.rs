@@ -1,14 +1,11 @@
 //! Changes of endpoints, policies, ranges and whole services. Established connections survive all of them.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use proxier_core::ids::IpFamily;
 use proxier_core::model::TrafficPolicy::Local;
 
-use super::script::{LASTING, Script, TCP, UDP, name, ways};
-use crate::matrix::observe::ANSWER;
+use super::script::{Calls, LASTING, Script, TCP, UDP, ways};
 use crate::matrix::row::{Caller, Place};
 use crate::matrix::shape::EndpointShape;
 
@@ -129,7 +126,7 @@ pub(super) fn ranges_changed(script: &mut Script<'_>) -> anyhow::Result<()> {
     script.meets("in the ranges again", &vip, &[TCP, UDP], &BOTH)
 }
 
-/// How long endpoints are replaced, and how often.
+/// How long endpoints are replaced at least, and how often.
 const CHURN: Duration = Duration::from_secs(3);
 const BEAT: Duration = Duration::from_millis(50);
 
@@ -139,44 +136,25 @@ pub(super) fn churn(script: &mut Script<'_>) -> anyhow::Result<()> {
         [&["one", "three"], &["two", "three"], &["two"], &["two", "four"], &["one", "four"], &["one"]];
     let shape = script.service();
     script.put(&shape.clone().on(states[0]))?;
-    let over = AtomicBool::new(false);
     let calling: &Script<'_> = script;
-    let calls = |way| {
-        let mut met: BTreeMap<String, usize> = BTreeMap::new();
-        while !over.load(Ordering::Relaxed) {
-            for port in [TCP, UDP] {
-                *met.entry(name(calling.call(way, port, ANSWER)?)).or_default() += 1;
-            }
-        }
-        anyhow::Ok(met)
-    };
-    let mut results = Vec::new();
     let mut changes = 0;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ways().into_iter().map(|way| (way, scope.spawn(move || calls(way)))).collect();
-        let changed = (|| {
-            let begun = Instant::now();
-            for state in states.iter().cycle() {
-                if begun.elapsed() > CHURN {
-                    return Ok(());
-                }
-                calling.put_only(&shape.clone().on(state))?;
-                changes += 1;
-                std::thread::sleep(BEAT);
+    let results = calling.under_calls(|calls| {
+        let begun = Instant::now();
+        let longest = calling.patience().of(CHURN);
+        for state in states.iter().cycle() {
+            if begun.elapsed() > longest || begun.elapsed() > CHURN && calls.are_enough() {
+                break;
             }
-            anyhow::Ok(())
-        })();
-        over.store(true, Ordering::Relaxed);
-        for (way, thread) in threads {
-            let met = thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?;
-            results.push((way, met));
+            calling.put_only(&shape.clone().on(state))?;
+            changes += 1;
+            std::thread::sleep(BEAT);
         }
-        changed
+        Ok(())
     })?;
     for (way, met) in results {
         let all: usize = met.values().sum();
         let good = ["one", "two", "three", "four"].iter().filter_map(|s| met.get(*s)).sum::<usize>();
-        let busy = met.len() > 1 && all > 20;
+        let busy = met.len() > 1 && all >= Calls::ENOUGH;
         script.check(
             format!("in {changes} changes every connection is answered: {way}"),
             busy && good == all,

@@ -91,28 +91,52 @@ pub(super) fn refusal(script: &mut Script<'_>) -> anyhow::Result<()> {
     if !script.cast.variant.resets_tcp {
         ports.remove(0);
         let all: Vec<_> = ways().into_iter().map(|way| (way, TCP)).collect();
-        for ((way, _), (seen, took)) in all.iter().zip(script.calls(&all, ANSWER)?) {
-            let what = format!(
-                "gap: TCP is refused at the second attempt (if it is at the first, remove the gap's declaration): {way}"
-            );
-            script.check(
-                what,
-                seen == Seen::Refused && took >= FIRST_ATTEMPT,
-                format!("{seen} after {took:?}"),
-            );
+        // Who learns of it at once is a matter of which processor was quicker.
+        let mut late = false;
+        for _ in 0..script.patience().tries() {
+            let limit = script.patience().of(ANSWER);
+            for ((way, _), (seen, took)) in all.iter().zip(script.calls(&all, limit)?) {
+                script.check(format!("TCP is refused: {way}"), seen == Seen::Refused, seen);
+                late |= took >= FIRST_ATTEMPT;
+            }
+            if late {
+                break;
+            }
         }
+        let what = "gap: TCP is refused at the second attempt (if it always is at the first, remove the gap's declaration)";
+        script.check(what, late, "all at the first");
     }
     for port in ports {
-        let all: Vec<_> = ways().into_iter().map(|way| (way, port)).collect();
         let mut times = Vec::new();
-        for ((way, _), (seen, took)) in all.iter().zip(script.calls(&all, FIRST_ATTEMPT)?) {
+        for way in ways() {
+            let (seen, took) = best(script, way, port)?;
             let what = format!("port {port} is refused at the first attempt: {way}");
-            script.check(what, seen == Seen::Refused, format!("{seen} after {took:?}"));
+            script.check(
+                what,
+                seen == Seen::Refused && took < FIRST_ATTEMPT,
+                format!("{seen} after {took:?}"),
+            );
             times.push(took);
         }
         times.sort_unstable();
         let middle = times.get(times.len() / 2).copied().unwrap_or_default();
-        script.check(format!("port {port} is refused at once"), middle < AT_ONCE, format!("{times:?}"));
+        let soon = script.patience().of(AT_ONCE).min(FIRST_ATTEMPT);
+        script.check(format!("port {port} is refused at once"), middle < soon, format!("{times:?}"));
     }
     Ok(())
+}
+
+/// The quickest of several calls, of which a slow machine gets more: that a refusal can come at the first attempt, one call shows.
+fn best(script: &Script<'_>, way: Way, port: usize) -> anyhow::Result<(Seen, Duration)> {
+    let limit = script.patience().of(ANSWER);
+    let mut best = (Seen::TimedOut, Duration::MAX);
+    for _ in 0..script.patience().tries() {
+        for one in script.calls(&[(way, port)], limit)? {
+            best = if one.1 < best.1 { one } else { best };
+        }
+        if best.1 < AT_ONCE {
+            break;
+        }
+    }
+    Ok(best)
 }

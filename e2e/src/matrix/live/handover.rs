@@ -1,14 +1,12 @@
 //! A kube-proxy in mode iptables ends, and the agent begins with the rules that are there.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use proxier_sys::netns::Netns;
 
-use super::script::{LASTING, Script, TCP, UDP, name, ways};
-use crate::matrix::observe::ANSWER;
+use super::script::{Calls, LASTING, Script, TCP, UDP, ways};
 use crate::matrix::variant::Rules;
 use crate::process;
 use crate::saved::{Tables, rules, save};
@@ -20,8 +18,9 @@ const SEEN: u64 = 1_000_000;
 const NEWS: usize = 5 + 2;
 /// A service that is gone: kube-proxy had not come to remove its chains.
 const STALE: [&str; 2] = ["KUBE-SVC-AAAAAAAAAAAAAAAA", "KUBE-SEP-AAAAAAAAAAAAAAAA"];
-/// How long calls go on after the agents have what is new.
+/// How long calls go on at least after the agents have what is new, and how often it is looked whether that is enough.
 const AFTER: Duration = Duration::from_millis(500);
+const BEAT: Duration = Duration::from_millis(20);
 
 pub(super) fn from_kube_proxy(script: &mut Script<'_>) -> anyhow::Result<()> {
     let Rules::Iptables(tables) = script.cast.variant.rules else { bail!("only for iptables") };
@@ -38,11 +37,21 @@ pub(super) fn from_kube_proxy(script: &mut Script<'_>) -> anyhow::Result<()> {
     for way in ways() {
         kept.extend(script.stay_with(way, LASTING, &BOTH)?);
     }
-    for (way, met) in under_calls(script, &shape)? {
+    let calling: &Script<'_> = script;
+    let results = calling.under_calls(|calls| {
+        calling.cast.start()?;
+        calling.put(&shape)?;
+        let (begun, longest) = (Instant::now(), calling.patience().of(AFTER * 4));
+        while begun.elapsed() < AFTER || !calls.are_enough() && begun.elapsed() < longest {
+            std::thread::sleep(BEAT);
+        }
+        Ok(())
+    })?;
+    for (way, met) in results {
         let good: usize = BOTH.iter().filter_map(|s| met.get(*s)).sum();
         let all: usize = met.values().sum();
         let what = format!("while the agents take over every connection is answered: {way}");
-        script.check(what, good == all && all > 20, format!("{met:?}"));
+        script.check(what, good == all && all >= Calls::ENOUGH, format!("{met:?}"));
     }
     script.last("taken over", &mut kept);
     for ((node, family), before) in places.into_iter().zip(before) {
@@ -58,37 +67,6 @@ pub(super) fn from_kube_proxy(script: &mut Script<'_>) -> anyhow::Result<()> {
     }
     script.put(&shape.on(&["two"]))?;
     script.meets("afterwards a change is made", &ways(), &[TCP, UDP], &["two"])
-}
-
-type Met = BTreeMap<String, usize>;
-
-/// Calls on every way while the agents start, and what they met.
-fn under_calls(
-    script: &Script<'_>,
-    shape: &crate::matrix::shape::Shape,
-) -> anyhow::Result<Vec<(super::script::Way, Met)>> {
-    let over = AtomicBool::new(false);
-    let calls = |way| {
-        let mut met = Met::new();
-        while !over.load(Ordering::Relaxed) {
-            for port in [TCP, UDP] {
-                *met.entry(name(script.call(way, port, ANSWER)?)).or_default() += 1;
-            }
-        }
-        anyhow::Ok(met)
-    };
-    std::thread::scope(|scope| {
-        let calls = &calls;
-        let threads: Vec<_> = ways().into_iter().map(|way| (way, scope.spawn(move || calls(way)))).collect();
-        let started = script.cast.start().and_then(|()| script.put(shape));
-        std::thread::sleep(AFTER);
-        over.store(true, Ordering::Relaxed);
-        let joined = threads.into_iter().map(|(way, thread)| {
-            Ok((way, thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?))
-        });
-        let met = joined.collect::<anyhow::Result<_>>();
-        started.and(met)
-    })
 }
 
 /// Loads a node's rules anew, as a kube-proxy would have left them.

@@ -1,10 +1,6 @@
 //! Agents that end and start again. Rules stay in force meanwhile.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use super::script::{LASTING, Script, TCP, UDP, name, ways};
-use crate::matrix::observe::ANSWER;
 
 const BOTH: [&str; 2] = ["one", "three"];
 
@@ -14,7 +10,7 @@ pub(super) fn agents(script: &mut Script<'_>) -> anyhow::Result<()> {
     sticky.affinity = Some(600);
     script.put(&sticky)?;
     let home = |script: &Script<'_>| -> anyhow::Result<Vec<String>> {
-        ways().into_iter().map(|way| Ok(name(script.call(way, TCP, ANSWER)?))).collect()
+        ways().into_iter().map(|way| Ok(name(script.call(way, TCP)?))).collect()
     };
     let before = home(script)?;
     let mut kept = Vec::new();
@@ -23,31 +19,12 @@ pub(super) fn agents(script: &mut Script<'_>) -> anyhow::Result<()> {
         kept.push((lasting, first));
     }
 
-    let over = AtomicBool::new(false);
     let calling: &Script<'_> = script;
-    let calls = |way| {
-        let mut met: BTreeMap<String, usize> = BTreeMap::new();
-        while !over.load(Ordering::Relaxed) {
-            for port in [TCP, UDP] {
-                *met.entry(name(calling.call(way, port, ANSWER)?)).or_default() += 1;
-            }
-        }
-        anyhow::Ok(met)
-    };
-    let mut results = Vec::new();
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = ways().into_iter().map(|way| (way, scope.spawn(move || calls(way)))).collect();
-        let restarted = (|| {
-            calling.cast.stop();
-            calling.put_only(&sticky)?;
-            calling.cast.start()?;
-            calling.put(&sticky)
-        })();
-        over.store(true, Ordering::Relaxed);
-        for (way, thread) in threads {
-            results.push((way, thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))?));
-        }
-        restarted
+    let results = calling.under_calls(|_| {
+        calling.cast.stop();
+        calling.put_only(&sticky)?;
+        calling.cast.start()?;
+        calling.put(&sticky)
     })?;
     for (way, met) in results {
         // By TCP and by UDP the client has an endpoint each.

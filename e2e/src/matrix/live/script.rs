@@ -1,20 +1,22 @@
 //! What a scenario works with: its service, ways to call it, and the steps that it checks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use proxier_core::ids::{IpFamily, Protocol};
 
-use crate::matrix::observe::ANSWER;
+use crate::matrix::observe::{ANSWER, silence};
 use crate::matrix::plan;
 use crate::matrix::predict::World;
 use crate::matrix::row::{Caller, Place, Row};
 use crate::matrix::shape::{Shape, service, tcp, udp};
 use crate::matrix::stage::Cast;
 use crate::matrix::table::Failure;
+use crate::pace::Patience;
 use crate::traffic::{Lasting, Seen, connect_here, exchange_here};
 use proxier_sys::netns::Netns;
 
@@ -25,10 +27,10 @@ pub(super) const LASTING: usize = 1;
 /// The UDP port.
 pub(super) const UDP: usize = 2;
 
-/// Connections of [`Script::servers`]: of two endpoints, one is missed once in a million.
-const MANY: usize = 20;
-/// How long nothing must come back to count as silence.
-const SILENCE: Duration = Duration::from_millis(300);
+/// Connections of [`Script::servers`], where everybody was met by then who must be; in full, and under a thin pace.
+const MANY: (usize, usize) = (20, 6);
+/// Connections until they are: of two endpoints, one is missed once in 10^12.
+const MOST: usize = 40;
 
 /// A way to a service: who calls which address, in which family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +58,26 @@ pub(super) fn ways() -> Vec<Way> {
         .iter()
         .flat_map(|(from, place)| IpFamily::ALL.map(|family| Way { from: *from, place: *place, family }))
         .collect()
+}
+
+/// Who answered how often.
+pub(super) type Met = BTreeMap<String, usize>;
+
+/// Calls that go on, see [`Script::under_calls`].
+#[derive(Debug)]
+pub(super) struct Calls {
+    over: AtomicBool,
+    made: Vec<AtomicUsize>,
+}
+
+impl Calls {
+    /// How many calls say something about a way.
+    pub(super) const ENOUGH: usize = 21;
+
+    /// Enough were made on every way.
+    pub(super) fn are_enough(&self) -> bool {
+        self.made.iter().all(|made| made.load(Ordering::Relaxed) >= Self::ENOUGH)
+    }
 }
 
 /// A running scenario.
@@ -141,12 +163,60 @@ impl<'a> Script<'a> {
     }
 
     /// A new TCP connection or UDP flow.
-    pub(super) fn call(&self, way: Way, port: usize, limit: Duration) -> anyhow::Result<Seen> {
+    pub(super) fn call(&self, way: Way, port: usize) -> anyhow::Result<Seen> {
+        self.call_for(way, port, self.patience().of(ANSWER))
+    }
+
+    fn call_for(&self, way: Way, port: usize, limit: Duration) -> anyhow::Result<Seen> {
         let (from, to) = self.ends(way, port)?;
         let udp = self.service().ports[port].protocol == Protocol::Udp;
-        let one =
-            || if udp { exchange_here(Some(from), to, limit) } else { connect_here(Some(from), to, limit) };
+        let one = || {
+            let begun = Instant::now();
+            let seen =
+                if udp { exchange_here(Some(from), to, limit) } else { connect_here(Some(from), to, limit) };
+            if matches!(seen, Seen::Answered { .. }) {
+                self.cast.slowest.record(begun.elapsed());
+            }
+            seen
+        };
         Ok(Netns::named(way.from.namespace())?.run(one)?)
+    }
+
+    /// By how much longer than on a real machine things may take.
+    pub(super) fn patience(&self) -> Patience {
+        self.cast.stage.pace.patience
+    }
+
+    /// Calls on every way, by TCP and UDP in turn, for as long as `work` goes on; who answered how often.
+    pub(super) fn under_calls(
+        &self,
+        work: impl FnOnce(&Calls) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<(Way, Met)>> {
+        let ways = ways();
+        let calls =
+            Calls { over: AtomicBool::new(false), made: ways.iter().map(|_| Default::default()).collect() };
+        let on = |(way, made): (&Way, &AtomicUsize)| {
+            let mut met = Met::new();
+            while !calls.over.load(Ordering::Relaxed) {
+                for port in [TCP, UDP] {
+                    *met.entry(name(self.call(*way, port)?)).or_default() += 1;
+                    made.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            anyhow::Ok(met)
+        };
+        std::thread::scope(|scope| {
+            let on = &on;
+            let threads: Vec<_> =
+                ways.iter().zip(&calls.made).map(|way| (*way.0, scope.spawn(move || on(way)))).collect();
+            let worked = work(&calls);
+            calls.over.store(true, Ordering::Relaxed);
+            let joined = threads.into_iter().map(|(way, thread)| {
+                Ok((way, thread.join().unwrap_or_else(|payload| resume_unwind(payload))?))
+            });
+            let met = joined.collect::<anyhow::Result<_>>();
+            worked.and(met)
+        })
     }
 
     /// New connections or flows, all at once, each with what it met and how long that took.
@@ -157,7 +227,7 @@ impl<'a> Script<'a> {
     ) -> anyhow::Result<Vec<(Seen, Duration)>> {
         let one = |(way, port): (Way, usize)| {
             let begun = Instant::now();
-            anyhow::Ok((self.call(way, port, limit)?, begun.elapsed()))
+            anyhow::Ok((self.call_for(way, port, limit)?, begun.elapsed()))
         };
         std::thread::scope(|scope| {
             let threads: Vec<_> = calls.iter().map(|call| scope.spawn(move || one(*call))).collect();
@@ -169,12 +239,12 @@ impl<'a> Script<'a> {
 
     /// Checks that nothing comes back to new connections.
     pub(super) fn is_silent(&mut self, when: &str, ways: &[Way], ports: &[usize]) -> anyhow::Result<()> {
-        self.all_see(when, ways, ports, SILENCE, &Seen::TimedOut)
+        self.all_see(when, ways, ports, silence(self.cast), &Seen::TimedOut)
     }
 
     /// Checks that new connections are refused.
     pub(super) fn is_refused(&mut self, when: &str, ways: &[Way], ports: &[usize]) -> anyhow::Result<()> {
-        self.all_see(when, ways, ports, ANSWER, &Seen::Refused)
+        self.all_see(when, ways, ports, self.patience().of(ANSWER), &Seen::Refused)
     }
 
     fn all_see(
@@ -193,19 +263,28 @@ impl<'a> Script<'a> {
         Ok(())
     }
 
-    /// Who answers new connections: names of servers, or what came back instead.
-    pub(super) fn servers(&self, way: Way, port: usize) -> anyhow::Result<BTreeSet<String>> {
-        (0..MANY).map(|_| Ok(name(self.call(way, port, ANSWER)?))).collect()
+    /// Who answers new connections, of whom so many are expected: names of servers, or what came back instead.
+    pub(super) fn servers(&self, way: Way, port: usize, expected: usize) -> anyhow::Result<BTreeSet<String>> {
+        let enough = self.cast.stage.pace.connections(MANY.0, MANY.1);
+        let mut met = BTreeSet::new();
+        for number in 0..MOST {
+            if number >= enough && met.len() >= expected {
+                break;
+            }
+            met.insert(name(self.call(way, port)?));
+        }
+        Ok(met)
     }
 
     /// A connection that lasts, or a UDP flow, and who answered first.
     pub(super) fn stay(&self, way: Way, port: usize) -> anyhow::Result<(Lasting, String)> {
         let (from, to) = self.ends(way, port)?;
         let namespace = way.from.namespace();
+        let limit = self.patience().of(ANSWER);
         let opened = if port == UDP {
-            Lasting::udp(namespace, Some(from), to, ANSWER)?
+            Lasting::udp(namespace, Some(from), to, limit)?
         } else {
-            Lasting::tcp(namespace, Some(from), to, ANSWER)?
+            Lasting::tcp(namespace, Some(from), to, limit)?
         };
         let mut lasting = opened.map_err(|seen| anyhow::anyhow!("{way}: no connection: {seen}"))?;
         let first = name(lasting.ask());
@@ -220,7 +299,7 @@ impl<'a> Script<'a> {
         servers: &[&str],
     ) -> anyhow::Result<Vec<(Lasting, String)>> {
         let mut out: Vec<(Lasting, String)> = Vec::new();
-        for _ in 0..MANY * servers.len() {
+        for _ in 0..MOST * servers.len() {
             let missing = |name: &str| servers.contains(&name) && !out.iter().any(|(_, n)| n == name);
             let (lasting, first) = self.stay(way, port)?;
             if missing(&first) {
@@ -241,9 +320,19 @@ impl<'a> Script<'a> {
         ports: &[usize],
         servers: &[&str],
     ) -> anyhow::Result<()> {
-        for way in ways {
-            for port in ports {
-                let met = self.servers(*way, *port)?;
+        let calling: &Self = self;
+        let of = |way: Way| {
+            let met = |port: &usize| calling.servers(way, *port, servers.len());
+            ports.iter().map(met).collect::<anyhow::Result<Vec<_>>>()
+        };
+        let met = std::thread::scope(|scope| {
+            let threads: Vec<_> = ways.iter().map(|way| scope.spawn(move || of(*way))).collect();
+            let joined =
+                threads.into_iter().map(|t| t.join().unwrap_or_else(|payload| resume_unwind(payload)));
+            joined.collect::<anyhow::Result<Vec<_>>>()
+        })?;
+        for (way, met) in ways.iter().zip(met) {
+            for (port, met) in ports.iter().zip(met) {
                 let holds = met.iter().map(String::as_str).eq(servers.iter().copied());
                 let what = format!("{when}: new connections meet {}: {way}, port {port}", servers.join(", "));
                 self.check(what, holds, format!("{met:?}"));
