@@ -242,7 +242,9 @@ fn what_is_missing_is_named() {
     for command in ["run", "render", "verify", "check-config", "cleanup", "probe"] {
         assert_eq!(
             failure(&bare(&[PROGRAM, command, "--backend", "nftabels"])),
-            ["flag --backend: mode: \"nftabels\" is not one of nftables, iptables; did you mean nftables?"],
+            [
+                "flag --backend: mode: \"nftabels\" is not one of nftables, iptables, ipvs; did you mean nftables?"
+            ],
             "{command}"
         );
         assert_eq!(
@@ -318,6 +320,16 @@ fn check_config_prints_every_setting_with_its_source() {
         r#"iptables.localhostNodePorts: true  # from default"#.to_owned(),
         r#"iptables.variant: "auto"  # from default"#.to_owned(),
         r#"iptables.ctInvalid: "auto"  # from default"#.to_owned(),
+        r#"ipvs.scheduler: "rr"  # from default"#.to_owned(),
+        r#"ipvs.excludeCIDRs: []  # from default"#.to_owned(),
+        r#"ipvs.strictARP: false  # from default"#.to_owned(),
+        r#"ipvs.tcpTimeout: "0s"  # from default"#.to_owned(),
+        r#"ipvs.tcpFinTimeout: "0s"  # from default"#.to_owned(),
+        r#"ipvs.udpTimeout: "0s"  # from default"#.to_owned(),
+        r#"ipvs.drainTimeout: "900s"  # from default"#.to_owned(),
+        r#"ipvs.masqueradeBit: 14  # from default"#.to_owned(),
+        r#"ipvs.masqueradeAll: false  # from default"#.to_owned(),
+        r#"ipvs.variant: "auto"  # from default"#.to_owned(),
     ];
     assert_eq!(output.stdout_text().lines().collect::<Vec<_>>(), expected);
 }
@@ -338,7 +350,7 @@ syncPeriod: 3h
     )]);
     let file = config.file("c.yaml");
     let expected = [
-        format!("{file}: mode: \"nftabels\" is not one of nftables, iptables; did you mean nftables?"),
+        format!("{file}: mode: \"nftabels\" is not one of nftables, iptables, ipvs; did you mean nftables?"),
         format!("{file}: syncperiod: unknown key; did you mean syncPeriod?"),
         format!("{file}: masqueradeAll: unknown key; did you mean nftables.masqueradeAll?"),
         format!("{file}: clusterCIDR: \"10.0.0.0/33\" has prefix length"),

@@ -61,7 +61,8 @@ pub fn matrix<'a>(
         selector == e.id || selector == v.name || selector.split_once('/') == Some((e.id, v.name))
     };
     if let Some(unknown) = only.iter().find(|s| !all.iter().any(|pair| matches(pair, s))) {
-        let ids: Vec<_> = experiments.iter().map(|e| e.id).collect();
+        let mut ids: Vec<_> = experiments.iter().map(|e| e.id).collect();
+        ids.dedup();
         let names = VARIANTS.map(|v| v.name);
         anyhow::bail!(
             "--only {unknown}: no such experiment ({}) or variant ({})",

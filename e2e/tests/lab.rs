@@ -334,7 +334,7 @@ fn an_unknown_experiment_is_a_usage_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(
         text(&output).contains(
-            "no such experiment (A, B, C) or variant (maps, chains, iptables-nft, iptables-legacy)"
+            "no such experiment (A, B, C) or variant (maps, chains, iptables-nft, iptables-legacy, ipvs)"
         ),
         "{}",
         text(&output)

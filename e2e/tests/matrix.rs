@@ -78,7 +78,7 @@ fn an_unknown_selector_is_a_usage_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(
         text(&output)
-            .contains("--only nonsense: none of maps, chains, iptables-nft, iptables-legacy, default"),
+            .contains("--only nonsense: none of maps, chains, iptables-nft, iptables-legacy, ipvs, default"),
         "{}",
         text(&output)
     );
