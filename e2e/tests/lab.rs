@@ -174,7 +174,8 @@ fn the_topology_connects_what_a_cluster_connects() {
 #[ignore = "needs root and network namespaces: run by cargo xtask test"]
 fn a_server_ends_whoever_is_connected() {
     machine(|| {
-        process::run("ip", ["-batch", "-"], "netns add one\n-n one link set lo up\n").unwrap();
+        process::run("ip", ["netns", "add", "one"], "").unwrap();
+        process::run("ip", ["-n", "one", "link", "set", "lo", "up"], "").unwrap();
         let limit = Duration::from_secs(20);
         let at = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
         let both = ["127.0.0.1", "::1"];
