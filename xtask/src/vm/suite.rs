@@ -77,7 +77,7 @@ const EXCEPTIONS: &[Exception] = &[
 
 /// How a section of the output begins: of tests, and of the lab.
 const TESTS: &str = "== machine: tests of ";
-const LABS: &str = "== machine: proxier-lab ";
+const LABS: &str = "== machine: proxier-lab";
 
 /// Which part of the lab's matrix is run.
 #[derive(Clone, Copy, Debug)]
@@ -197,7 +197,7 @@ fn script(programs: &[Program], lab: &Path, [experiments, matrix]: [Option<&[&st
     let matrix = matrix.map(|arguments| [&["matrix"], arguments].concat());
     for arguments in [experiments.map(<[&str]>::to_vec), matrix].into_iter().flatten() {
         let arguments = arguments.join(" ");
-        script.push_str(&format!("echo {}\n", quoted(OsStr::new(&format!("{LABS}{arguments}")))));
+        script.push_str(&format!("echo {}\n", quoted(OsStr::new(&format!("{LABS} {arguments}")))));
         script.push_str(&format!("{} {arguments} || failed=1\n", quoted(lab.as_os_str())));
     }
     script.push_str("exit $failed\n");
@@ -433,7 +433,7 @@ mod tests {
             &format!("{TESTS}e2e lab"),
             "5 passed, 1 failed",
             "test result: FAILED. 2 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s",
-            &format!("{LABS}matrix"),
+            LABS,
             "7 passed, 0 failed",
         ] {
             counts.line(line);
