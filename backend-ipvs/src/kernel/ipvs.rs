@@ -18,6 +18,8 @@ use crate::wire::proc;
 
 /// The listing of all virtual servers of the calling thread's network namespace.
 const LISTING: &str = "/proc/thread-self/net/ip_vs";
+/// How many dumps are made at most until two have as many virtual servers.
+const DUMPS: usize = 8;
 /// Bytes of the message of a change, roughly.
 const MESSAGE: usize = 128;
 
@@ -105,9 +107,26 @@ impl Ipvs {
 
     /// Every virtual server, of both families and whoever made it.
     ///
+    /// The kernel keeps those of all network namespaces in one table, goes on in a dump by counting, and marks none that somebody wrote beside: what is
+    /// deleted anywhere meanwhile has it pass over some. So a dump counts when another one has as many.
+    ///
     /// # Errors
     /// A failure of the socket.
     pub fn services(&mut self) -> Result<Vec<SeenService>, Error> {
+        let mut most = self.dump_services()?;
+        for _ in 0..DUMPS {
+            let again = self.dump_services()?;
+            if again.len() == most.len() {
+                return Ok(again);
+            }
+            if again.len() > most.len() {
+                most = again;
+            }
+        }
+        Ok(most)
+    }
+
+    fn dump_services(&mut self) -> Result<Vec<SeenService>, Error> {
         const DOING: &str = "list virtual servers";
         let messages =
             self.socket.dump(&self.family, command::GET_SERVICE, |_| {}).map_err(netlink(DOING))?;
