@@ -106,6 +106,12 @@ pub enum Error {
         /// What the kernel said.
         answer: String,
     },
+    /// Virtual servers came and went all the time.
+    #[error("virtual servers changed during each of {dumps} listings")]
+    Changing {
+        /// How many were made.
+        dumps: usize,
+    },
     /// IPVS has nothing that asks the kernel without changing it.
     #[error("IPVS cannot be asked whether it would take a plan")]
     NoCheck,
@@ -153,7 +159,7 @@ impl BackendError for Error {
             // Killed, or not heard: what it did is not known.
             Self::Tool(_) => RetryClass::NeedsFullSync,
             Self::Answer { .. } => RetryClass::Bug,
-            Self::Read { .. } => RetryClass::Transient,
+            Self::Read { .. } | Self::Changing { .. } => RetryClass::Transient,
             Self::Refused { class, .. } => *class,
             Self::Netlink { source, .. } => of_netlink(source),
         }

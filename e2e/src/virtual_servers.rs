@@ -1,7 +1,7 @@
 //! What a node's kernel lists of IPVS and of what stands beside it.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 
 use anyhow::{Context, bail};
 use proxier_sys::netns::Netns;
@@ -27,9 +27,13 @@ pub fn has_ipvs() -> bool {
 /// # Errors
 /// When it cannot be read.
 pub fn listing(node: &str) -> anyhow::Result<String> {
-    let read = || match fs::read_to_string(LISTING) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        text => text,
+    // With room for all of it from the start: the kernel loses its place between two readings when other nodes have virtual servers, too.
+    let read = || {
+        let mut text = String::with_capacity(1 << 20);
+        match File::open(LISTING).and_then(|mut file| file.read_to_string(&mut text)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.map(|_| text),
+        }
     };
     let text = Netns::named(node)?.run(read)?.with_context(|| format!("{node}: {LISTING}"))?;
     Ok(settled(&text))

@@ -1,8 +1,8 @@
 //! Virtual servers and real servers.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 
 use proxier_core::ids::IpFamily;
 use proxier_sys::netlink::{
@@ -18,8 +18,10 @@ use crate::wire::proc;
 
 /// The listing of all virtual servers of the calling thread's network namespace.
 const LISTING: &str = "/proc/thread-self/net/ip_vs";
-/// How many dumps are made at most until two have as many virtual servers.
-const DUMPS: usize = 8;
+/// How many dumps are made at most until two are the same.
+const DUMPS: usize = 16;
+/// Room for the listing. Without any, the standard library begins with a reading of 32 bytes, and between two readings the kernel loses its place.
+const ROOM: usize = 1 << 20;
 /// Bytes of the message of a change, roughly.
 const MESSAGE: usize = 128;
 
@@ -105,25 +107,25 @@ impl Ipvs {
         self.socket.pipeline(&requests).map_err(netlink("change virtual servers"))
     }
 
-    /// Every virtual server, of both families and whoever made it.
+    /// Every virtual server, of both families and whoever made it, sorted.
     ///
-    /// The kernel keeps those of all network namespaces in one table, goes on in a dump by counting, and marks none that somebody wrote beside: what is
-    /// deleted anywhere meanwhile has it pass over some. So a dump counts when another one has as many.
+    /// The kernel keeps those of all network namespaces in one table, goes on in a dump by counting, and marks none that somebody wrote beside: what comes or
+    /// goes anywhere meanwhile has it name some twice or pass over some. So a dump counts when it names each once and another one named the same.
     ///
     /// # Errors
-    /// A failure of the socket.
+    /// [`Error::Changing`], or a failure of the socket.
     pub fn services(&mut self) -> Result<Vec<SeenService>, Error> {
-        let mut most = self.dump_services()?;
+        let mut before = None;
         for _ in 0..DUMPS {
-            let again = self.dump_services()?;
-            if again.len() == most.len() {
-                return Ok(again);
+            let mut now = self.dump_services()?;
+            now.sort_by(|a, b| a.id.cmp(&b.id));
+            let once = now.windows(2).all(|pair| matches!(pair, [a, b] if a.id != b.id));
+            if once && before.as_ref() == Some(&now) {
+                return Ok(now);
             }
-            if again.len() > most.len() {
-                most = again;
-            }
+            before = once.then_some(now);
         }
-        Ok(most)
+        Err(Error::Changing { dumps: DUMPS })
     }
 
     fn dump_services(&mut self) -> Result<Vec<SeenService>, Error> {
@@ -171,7 +173,8 @@ impl Ipvs {
     /// # Errors
     /// [`Error::Read`], [`Error::Answer`], or a failure of the socket.
     pub fn all_reals(&mut self, services: &[SeenService]) -> Result<RealServers, Error> {
-        let text = fs::read_to_string(LISTING).map_err(unread)?;
+        let mut text = String::with_capacity(ROOM);
+        File::open(LISTING).and_then(|mut file| file.read_to_string(&mut text)).map_err(unread)?;
         let listed = proc::read(&text).map_err(answer("list real servers"))?;
         let mut listed: HashMap<_, _> = listed.into_iter().collect();
         let mut all = RealServers::new();

@@ -134,8 +134,16 @@ fn name(number: u32) -> ServicePortName {
     ServicePortName { service: service.name, port: Arc::clone(&port.name), protocol: port.protocol }
 }
 
+/// Listed until two listings are the same: others, of whatever namespace, that come and go meanwhile have the kernel pass over or repeat some.
 fn virtual_servers() -> Vec<String> {
-    tool("ipvsadm -Sn").lines().map(str::to_owned).collect()
+    let mut before = tool("ipvsadm -Sn");
+    loop {
+        let now = tool("ipvsadm -Sn");
+        if now == before {
+            return now.lines().map(str::to_owned).collect();
+        }
+        before = now;
+    }
 }
 
 #[test]

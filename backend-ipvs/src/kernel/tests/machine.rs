@@ -1,14 +1,17 @@
 //! IPVS and its device, on a kernel that has them.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use proxier_core::ids::{IpFamily, Port, Protocol};
 use proxier_sys::links::RouteSocket;
 use proxier_sys::runner::SystemRunner;
 
-use super::{isolated, key, real, server, sorted, tool, tool_with};
+use super::{isolated, key, listing, real, server, sorted, tool, tool_with};
 use crate::error::Error;
 use crate::kernel::{DEVICE, Device, Ipvs, Kernel, RealServers, load_modules};
 use crate::objects::{DRAINING, VirtualServer, WEIGHT};
@@ -73,7 +76,7 @@ fn all_kinds_of_virtual_servers_are_shown_by_ipvsadm_as_they_are_printed_and_rea
     let mut ipvs = ipvs();
     let changes = all_kinds();
     done(&mut ipvs, &changes);
-    let saved = tool("ipvsadm -S -n");
+    let saved = listing("ipvsadm -S -n");
     let printed: String = changes.iter().map(|change| format!("{change}\n")).collect();
     assert_eq!(sorted(&saved), sorted(&printed));
 
@@ -178,6 +181,53 @@ fn refused_changes_are_named_and_all_others_are_in() {
     assert_eq!((told.len(), ipvs.services().unwrap().len()), (4, 2998));
 }
 
+/// Ends the work of another thread when it goes, also by a failed assertion.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// All network namespaces share the kernel's table, and a dump counts its places.
+#[test]
+#[ignore = "needs IPVS: run by cargo xtask test in the emulated machine"]
+fn a_listing_beside_writers_of_other_namespaces_is_whole_or_says_that_it_is_not() {
+    const MANY: u16 = 1500;
+    let stop = AtomicBool::new(false);
+    let service = |i: u16| Change::NewService(server(key(Protocol::Udp, "10.96.0.10", 1000 + i), "rr"));
+    let gone = |i: u16| Change::DeleteService(key(Protocol::Udp, "10.96.0.10", 1000 + i));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut other = ipvs();
+            while !stop.load(Ordering::Relaxed) {
+                // In bursts: in between there is time to find two listings that agree.
+                done(&mut other, &(0..200).map(service).collect::<Vec<_>>());
+                done(&mut other, &(0..200).map(gone).collect::<Vec<_>>());
+                thread::sleep(Duration::from_millis(300));
+            }
+        });
+        scope.spawn(|| {
+            let _stop = Stop(&stop);
+            let mut ipvs = ipvs();
+            done(&mut ipvs, &(0..MANY).map(service).collect::<Vec<_>>());
+            let mut whole = 0;
+            for _ in 0..40 {
+                match ipvs.services() {
+                    Ok(seen) => {
+                        let keys: BTreeSet<_> = seen.iter().map(|s| s.id.clone()).collect();
+                        assert_eq!((seen.len(), keys.len()), (MANY.into(), MANY.into()));
+                        whole += 1;
+                    }
+                    Err(error) => assert!(matches!(error, Error::Changing { .. }), "{error}"),
+                }
+            }
+            assert!(whole > 0, "none of the listings was whole");
+        });
+    });
+}
+
 #[test]
 #[ignore = "needs IPVS: run by cargo xtask test in the emulated machine"]
 fn other_forms_of_others_are_seen_and_other_methods_repaired() {
@@ -225,7 +275,7 @@ fn timeouts_are_set_and_zero_keeps_what_is() {
 fn each_network_namespace_has_its_own() {
     let mut ipvs = ipvs();
     done(&mut ipvs, &[Change::NewService(server(key(Protocol::Tcp, "10.96.0.10", 80), "rr"))]);
-    let elsewhere = std::thread::spawn(|| {
+    let elsewhere = thread::spawn(|| {
         let mut other = self::ipvs();
         (other.services().unwrap(), all_reals(&mut other).len())
     });
@@ -250,7 +300,7 @@ fn no_real_server_is_missed_beside_other_namespaces() {
     load(&mut ipvs);
     let (loaded, wait) = std::sync::mpsc::channel();
     let (read, done_reading) = std::sync::mpsc::channel::<()>();
-    let other = std::thread::spawn(move || {
+    let other = thread::spawn(move || {
         let mut other = self::ipvs();
         load(&mut other);
         loaded.send(()).unwrap();

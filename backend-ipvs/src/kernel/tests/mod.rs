@@ -17,6 +17,20 @@ fn tool(line: &str) -> String {
     output.stdout_text()
 }
 
+/// What a tool lists once it lists the same twice: it reads as the kernel dumps, which passes over or repeats virtual servers while others, of whatever
+/// namespace, come and go.
+#[track_caller]
+fn listing(line: &str) -> String {
+    let mut before = tool(line);
+    loop {
+        let now = tool(line);
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
 fn try_tool(line: &str) -> proxier_sys::runner::Output {
     let mut words = line.split(' ');
     SystemRunner::new().run(&CommandSpec::new(words.next().unwrap(), words)).unwrap()
