@@ -1,19 +1,24 @@
 //! The sync loop: one thread owns the world and the backend instances, and does what the reconciler says. No locks.
 
 mod observer;
+mod tell;
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use proxier_core::backend::{Drift, Progress};
-use proxier_core::driver::{Instance, SyncError, SyncKind, SyncReport, Verification};
+use proxier_core::cluster::TrafficOptions;
+use proxier_core::driver::{Instance, SyncError, SyncKind, Verification};
 use proxier_core::ids::{Generation, IpFamily};
 use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
 use proxier_core::snapshot::Snapshot;
 
 pub use self::observer::{Failed, Observer, Synced};
+use self::tell::{clear, tell_conflicts, tell_report};
+use crate::config::NodeOverrides;
 use crate::service_manager::Notifier;
 use crate::source::{SourceError, SourceEvent};
 use crate::world::World;
@@ -25,10 +30,25 @@ pub enum Message {
     Events(Vec<SourceEvent>),
     /// A comparison of the kernel with the belief ended.
     Verified(IpFamily, Generation, Result<Drift, SyncError>),
+    /// The addresses of this host changed: these are all of them, each with the name of its interface.
+    Addresses(Vec<(String, IpAddr)>),
+    /// Settings changed.
+    Settings(Box<Settings>),
     /// The source ended.
     SourceEnded(Result<(), SourceError>),
     /// Time to go.
     Stop,
+}
+
+/// What of the configuration may change while the loop runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What decides about traffic.
+    pub traffic: TrafficOptions,
+    /// What wins over the Node object.
+    pub node: NodeOverrides,
+    /// When to write and to look.
+    pub policy: Policy,
 }
 
 /// Batches that are taken in before the next commit: enough to collapse a burst, few enough not to starve the kernel.
@@ -177,6 +197,8 @@ impl SyncLoop {
                     self.observers.each(|o| o.events(&events));
                     self.world.apply(events);
                 }
+                Message::Addresses(addresses) => self.world.set_host_addresses(addresses),
+                Message::Settings(settings) => self.change(*settings),
                 Message::Verified(family, generation, result) => self.verified(family, generation, result),
             }
             taken += 1;
@@ -188,6 +210,16 @@ impl SyncLoop {
         }
         self.tell_ready();
         ControlFlow::Continue(())
+    }
+
+    /// What is the same in the new settings changes nothing: no rule is written for it.
+    fn change(&mut self, settings: Settings) {
+        let Settings { traffic, node, policy } = settings;
+        let now = (self.clock)();
+        self.world.configure(traffic, node);
+        for lane in &mut self.lanes {
+            lane.reconciler.set_policy(now, policy);
+        }
     }
 
     /// How long nothing needs to be done; `None` until a message comes.
@@ -386,72 +418,6 @@ impl Lane {
                 tracing::warn!(error = %error, "cannot start a thread to compare the kernel");
                 self.reconciler.verified(now, true);
             }
-        }
-    }
-}
-
-/// Removes what a backend left behind when another one ran here. What cannot be removed is told and left.
-fn clear(mut replaced: Box<dyn Instance>) {
-    let (backend, family) = (replaced.name(), replaced.family());
-    match replaced.cleanup() {
-        Ok(report) => {
-            if !report.removed.is_empty() {
-                tracing::info!(backend, %family, objects = report.removed.len(), "removed what another backend left");
-            }
-            for what in report.removed {
-                tracing::debug!(backend, %family, what = %what, "removed");
-            }
-            for what in report.stayed {
-                tracing::warn!(backend, %family, what = %what, "another backend's leftover stays");
-            }
-        }
-        Err(error) => {
-            tracing::warn!(backend, %family, error = %error.source, "cannot remove what another backend left");
-        }
-    }
-}
-
-fn tell_report(instance: &dyn Instance, report: &SyncReport, took: Duration, first: bool) {
-    let (backend, family) = (instance.name(), instance.family());
-    for setback in &report.setbacks {
-        tracing::warn!(backend, %family, error = %setback, "plan refused; tried again");
-    }
-    for refused in &report.refused {
-        tracing::error!(backend, %family, service.port = %refused.port, reason = %refused.reason, "service port set aside");
-    }
-    for unsupported in &report.unsupported {
-        tracing::warn!(backend, %family, service.port = %unsupported.port, feature = %unsupported.feature, "not supported");
-    }
-    if report.operations == 0 && !first {
-        return;
-    }
-    tracing::info!(
-        backend,
-        %family,
-        generation = report.generation.0,
-        sync.kind = %report.kind,
-        ports.changed = report.changed_ports,
-        plan.ops = report.operations,
-        plan.messages = report.messages,
-        plan.bytes = report.bytes,
-        duration.ms = took.as_secs_f64() * 1000.0,
-        "synced"
-    );
-}
-
-/// Frontends that two service ports wish for: told when the snapshot that shows them is published.
-fn tell_conflicts(old: Option<&Snapshot>, new: &Snapshot) {
-    let changes = proxier_core::changes::ChangeSet::between(old, new);
-    for change in &changes.ports {
-        let before = change.old.as_ref().map_or(&[][..], |p| &p.conflicts);
-        let Some(port) = &change.new else { continue };
-        for conflict in port.conflicts.iter().filter(|c| !before.contains(c)) {
-            tracing::warn!(
-                service.port = %port.name,
-                frontend = %conflict.frontend,
-                winner = %conflict.winner,
-                "frontend belongs to an older service"
-            );
         }
     }
 }
