@@ -14,7 +14,7 @@ use crate::backend::{
 };
 use crate::changes::ChangeSet;
 use crate::ids::{Generation, IpFamily};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NodeContext, Snapshot};
 use crate::stale::StaleFlows;
 
 /// How much a sync may take for granted.
@@ -142,6 +142,11 @@ pub trait Instance: Send {
     /// # Errors
     /// When the kernel cannot be read.
     fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, SyncError>;
+    /// See [`Backend::prepare`].
+    ///
+    /// # Errors
+    /// A setting of this host that is neither right nor can be made so.
+    fn prepare(&mut self, context: &NodeContext) -> Result<(), SyncError>;
     /// See [`Backend::cleanup`]; nothing is believed afterwards.
     ///
     /// # Errors
@@ -354,6 +359,10 @@ impl<B: Backend + 'static> Instance for Driver<B> {
 
     fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, SyncError> {
         self.backend.compare(snapshot).map_err(|e| self.error(snapshot.generation(), e))
+    }
+
+    fn prepare(&mut self, context: &NodeContext) -> Result<(), SyncError> {
+        self.backend.prepare(context).map_err(|e| self.error(Generation::default(), e))
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, SyncError> {
