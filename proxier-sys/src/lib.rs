@@ -30,6 +30,7 @@ pub mod addresses;
 pub mod links;
 pub mod netlink;
 pub mod netns;
+pub mod process;
 pub mod runner;
 pub mod sysctl;
 pub mod version;
