@@ -1,5 +1,6 @@
 //! The subcommands: assembly of configuration, source, core and backend.
 
+mod choice;
 mod daemon;
 mod inspect;
 mod render;
@@ -7,8 +8,9 @@ mod setup;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use self::setup::Setup;
 use crate::cli::{BaseFlags, Command, ConfigFlags};
@@ -29,12 +31,18 @@ pub enum Ended {
 /// Whatever stopped it, with what it was about.
 pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
     match command {
-        Command::Run(flags) => daemon::run(&flags),
+        Command::Run(args) if args.init_only => bail!("--init-only is not there yet"),
+        Command::Run(args) => daemon::run(&args.flags),
         Command::Render(args) => render::render(&args, out),
         Command::Cleanup(flags) => cleanup(&flags, out),
         Command::CheckConfig(flags) => check_config(&flags, out),
         Command::Probe(flags) => inspect::probe(&flags, out),
         Command::Verify(flags) => inspect::verify(&flags, out),
+        Command::WriteConfig(flags, path) => write_config(&flags, &path),
+        Command::Version => {
+            writeln!(out, "proxier {}", env!("CARGO_PKG_VERSION"))?;
+            Ok(Ended::Well)
+        }
         Command::Lab(args) => match lab::exec(&args.args)? {},
     }
 }
@@ -82,6 +90,20 @@ fn cleanup(flags: &BaseFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
 fn check_config(flags: &ConfigFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
     let setup = Setup::from_flags(flags)?;
     out.write_all(setup.config.describe().as_bytes())?;
+    if let Some(choice) = &setup.choice {
+        out.write_all(choice.describe().as_bytes())?;
+    }
+    for finding in setup.config.warnings() {
+        writeln!(out, "# warning: {finding}")?;
+    }
+    Ok(Ended::Well)
+}
+
+fn write_config(flags: &ConfigFlags, path: &Path) -> anyhow::Result<Ended> {
+    let setup = Setup::from_flags(flags)?;
+    setup.log()?;
+    std::fs::write(path, setup.config.to_file()).with_context(|| path.display().to_string())?;
+    tracing::info!(file = %path.display(), "configuration written");
     Ok(Ended::Well)
 }
 

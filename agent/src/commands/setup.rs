@@ -1,15 +1,14 @@
 //! What every subcommand starts from.
 
-use std::path::Path;
-
 use anyhow::{Context as _, bail};
 use proxier_core::cluster::{Commit, DetectLocal};
 use proxier_core::driver::Instance;
 use proxier_core::ids::{IpFamily, NodeName};
 
+use super::choice::{self, Choice, Verdict};
 use crate::cli::{BaseFlags, ConfigFlags};
-use crate::config::{Config, Draft, FlagValue, KubernetesConfig, SourceConfig};
-use crate::registry::{self, Factory};
+use crate::config::{Config, Draft, KubernetesConfig, SourceConfig};
+use crate::registry::{self, Entry, Factory};
 use crate::source::kubernetes::{Access, Kubernetes, NodeNeeds};
 use crate::source::manifests::Manifests;
 use crate::source::{self, EventSink, Source, StopSignal};
@@ -22,38 +21,38 @@ const NO_SOURCE: &str = "no source: give --kubeconfig FILE, --master URL or --ma
 /// Configuration, checked to the end, and the backend that it names.
 pub(super) struct Setup {
     pub(super) config: Config,
+    /// How the backend was found, in mode `auto`.
+    pub(super) choice: Option<Choice>,
     factory: Box<dyn Factory>,
     replaced: Vec<Box<dyn Factory>>,
 }
 
 impl Setup {
     pub(super) fn from_flags(flags: &ConfigFlags) -> anyhow::Result<Self> {
-        Self::load(flags.base.config.as_deref(), &flags.settings())
-    }
-
-    pub(super) fn from_base(flags: &BaseFlags) -> anyhow::Result<Self> {
-        Self::load(flags.config.as_deref(), &flags.settings())
-    }
-
-    fn load(file: Option<&Path>, settings: &[FlagValue]) -> anyhow::Result<Self> {
         let sections = registry::sections();
-        let mut draft = Draft::load(file, settings, &sections)?;
-        let mut factories = Vec::new();
-        for backend in registry::BACKENDS {
-            let name = backend.section.name;
-            match backend.configure(draft.section(name)) {
-                Ok(factory) => {
-                    draft.list(name, factory.settings());
-                    factories.push((name, factory));
-                }
-                Err(faults) => {
-                    for fault in faults {
-                        draft.refuse(name, &fault.key, fault.message);
-                    }
-                }
+        let mut draft = Draft::load(flags.config.as_deref(), &flags.given, &sections)?;
+        let mut factories: Vec<(&str, Box<dyn Factory>)> = registry::BACKENDS
+            .iter()
+            .filter_map(|backend| Some((backend.section.name, configured(backend, &mut draft)?)))
+            .collect();
+        let candidates = draft.candidates();
+        let choice = match candidates.as_slice() {
+            [_] => None,
+            order => {
+                // Faults come first, of every mode that may be chosen.
+                draft.clone().finish()?;
+                let instances = |mode: &str| -> Vec<Box<dyn Instance>> {
+                    let found = factories.iter().find(|(name, _)| *name == mode);
+                    found
+                        .map_or_else(Vec::new, |(_, f)| IpFamily::ALL.map(|family| f.instance(family)).into())
+                };
+                Some(choice::choose(order, |mode| Verdict::of(mode, instances(mode))))
             }
-        }
-        let config = draft.finish()?;
+        };
+        let config = match &choice {
+            Some(choice) => draft.finish_as(&choice.mode)?,
+            None => draft.finish()?,
+        };
         let not_there = || format!("backend {} is not built in", config.mode);
         let entry =
             registry::BACKENDS.iter().find(|b| b.section.name == config.mode).with_context(not_there)?;
@@ -61,11 +60,23 @@ impl Setup {
         let (_, factory) = factories.swap_remove(at);
         let replaced = factories.into_iter().filter(|(name, _)| entry.replaces.contains(name));
         let replaced = replaced.map(|(_, factory)| factory).collect();
-        Ok(Self { config, factory, replaced })
+        Ok(Self { config, choice, factory, replaced })
     }
 
+    pub(super) fn from_base(flags: &BaseFlags) -> anyhow::Result<Self> {
+        Self::from_flags(&flags.0)
+    }
+
+    /// Sets up logging, and logs what should be known of the configuration.
     pub(super) fn log(&self) -> anyhow::Result<()> {
-        Ok(telemetry::init(self.config.logging.format, &self.config.logging.level)?)
+        telemetry::init(self.config.logging.format, &self.config.logging.level)?;
+        for finding in self.config.warnings() {
+            tracing::warn!(setting = %finding.path, origin = %finding.origin, reason = %finding.message, "configuration");
+        }
+        if let Some(choice) = &self.choice {
+            choice.log();
+        }
+        Ok(())
     }
 
     pub(super) fn instances(&self) -> Vec<Box<dyn Instance>> {
@@ -127,4 +138,26 @@ impl Setup {
         }
         Ok(world.commit())
     }
+}
+
+/// The backend with its section; one whose section has faults is there without them, so that what it left can still be removed in a
+/// mode that does not use it.
+fn configured(backend: &Entry, draft: &mut Draft<'_>) -> Option<Box<dyn Factory>> {
+    let name = backend.section.name;
+    let mut section = draft.section(name);
+    for _ in 0..2 {
+        match backend.configure(Some(&section)) {
+            Ok(factory) => {
+                draft.list(name, factory.settings());
+                return Some(factory);
+            }
+            Err(faults) => {
+                for fault in faults {
+                    section.remove(&fault.key);
+                    draft.refuse(name, &fault.key, fault.message);
+                }
+            }
+        }
+    }
+    None
 }
