@@ -1,5 +1,7 @@
 //! The sync loop: one thread owns the world and the backend instances, and does what the reconciler says. No locks.
 
+mod observer;
+
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
@@ -11,6 +13,7 @@ use proxier_core::ids::{Generation, IpFamily};
 use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
 use proxier_core::snapshot::Snapshot;
 
+pub use self::observer::{Failed, Observer, Synced};
 use crate::service_manager::Notifier;
 use crate::source::{SourceError, SourceEvent};
 use crate::world::World;
@@ -57,6 +60,19 @@ pub struct SyncLoop {
     ready: bool,
     /// Backends that ran here before, perhaps.
     replaced: Vec<Box<dyn Instance>>,
+    observers: Observers,
+}
+
+/// All who follow the loop.
+#[derive(Default)]
+struct Observers(Vec<Box<dyn Observer>>);
+
+impl Observers {
+    fn each(&mut self, mut tell: impl FnMut(&mut dyn Observer)) {
+        for observer in &mut self.0 {
+            tell(&mut **observer);
+        }
+    }
 }
 
 impl SyncLoop {
@@ -87,7 +103,8 @@ impl SyncLoop {
             programmed: false,
         };
         let lanes = instances.into_iter().map(lane).collect();
-        Self { world, lanes, clock, own, notifier: Notifier::default(), ready: false, replaced: Vec::new() }
+        let (notifier, observers) = (Notifier::default(), Observers::default());
+        Self { world, lanes, clock, own, notifier, ready: false, replaced: Vec::new(), observers }
             .telling(Notifier::default())
     }
 
@@ -109,6 +126,13 @@ impl SyncLoop {
         self
     }
 
+    /// The same, and this one follows it. Observers are told in the order in which they were added.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Box<dyn Observer>) -> Self {
+        self.observers.0.push(observer);
+        self
+    }
+
     /// Runs until told to stop. The kernel keeps what was programmed.
     ///
     /// # Errors
@@ -122,9 +146,13 @@ impl SyncLoop {
             let first = match first {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.observers.each(|o| o.stopping());
+                    return Ok(());
+                }
             };
             if let ControlFlow::Break(result) = self.step(first, messages) {
+                self.observers.each(|o| o.stopping());
                 return result;
             }
         }
@@ -145,7 +173,10 @@ impl SyncLoop {
                     return ControlFlow::Break(Ok(()));
                 }
                 Message::SourceEnded(result) => return ControlFlow::Break(result),
-                Message::Events(events) => self.world.apply(events),
+                Message::Events(events) => {
+                    self.observers.each(|o| o.events(&events));
+                    self.world.apply(events);
+                }
                 Message::Verified(family, generation, result) => self.verified(family, generation, result),
             }
             taken += 1;
@@ -183,9 +214,13 @@ impl SyncLoop {
             return;
         }
         let commit = self.world.commit();
+        self.observers.each(|o| o.committed(&commit));
         for lane in &mut self.lanes {
             let family = lane.instance.family();
             let snapshot = commit.snapshot(family);
+            if first || *commit.changed.get(family) {
+                self.observers.each(|o| o.queued(family));
+            }
             if *commit.changed.get(family) {
                 lane.reconciler.request(SyncKind::Partial);
                 tell_conflicts(lane.snapshot.as_ref(), snapshot);
@@ -210,7 +245,7 @@ impl SyncLoop {
         let Some(lane) = self.lanes.get_mut(at) else { return };
         match lane.reconciler.next(now) {
             Action::Wait(_) => {}
-            Action::Sync(kind) => lane.sync(kind, &self.clock),
+            Action::Sync(kind) => lane.sync(kind, &self.clock, &mut self.observers),
             Action::Verify if lane.verifying => {}
             Action::Verify => {
                 lane.verify(&self.own, now);
@@ -254,6 +289,7 @@ impl SyncLoop {
         match result {
             Ok(drift) if drift.is_empty() => {
                 tracing::debug!(backend, %family, generation = generation.0, "kernel is as programmed");
+                self.observers.each(|o| o.verified(backend, family, 0));
                 lane.reconciler.verified(now, true);
             }
             // Another generation went in meanwhile: what was read belongs to neither.
@@ -263,6 +299,8 @@ impl SyncLoop {
                 for item in drift.items.iter().take(MAX_DRIFT_LINES) {
                     tracing::warn!(backend, %family, item = %item, "drift");
                 }
+                self.observers.each(|o| o.verified(backend, family, drift.items.len()));
+                self.observers.each(|o| o.queued(family));
                 lane.reconciler.verified(now, false);
             }
             Err(error) => {
@@ -292,19 +330,23 @@ impl Lane {
         }));
     }
 
-    fn sync(&mut self, kind: SyncKind, clock: &Clock) {
+    fn sync(&mut self, kind: SyncKind, clock: &Clock, observers: &mut Observers) {
         let Some(snapshot) = &self.snapshot else { return };
         self.reconciler.started();
+        let (backend, family) = (self.instance.name(), self.instance.family());
+        let before = self.instance.adopted().cloned();
         let begun = clock();
         let result = self.instance.sync(snapshot, kind);
+        let took = clock().saturating_sub(begun);
         let outcome = match &result {
             Ok(report) => {
-                tell_report(&*self.instance, report, clock().saturating_sub(begun), !self.programmed);
+                tell_report(&*self.instance, report, took, !self.programmed);
                 self.programmed = true;
-                Outcome::Done {
-                    follow_up: report.follow_up,
-                    incomplete: !self.instance.set_aside().is_empty(),
-                }
+                let set_aside = self.instance.set_aside().len();
+                let before = before.as_ref();
+                let synced = Synced { backend, family, kind, report, before, snapshot, set_aside, took };
+                observers.each(|o| o.synced(&synced));
+                Outcome::Done { follow_up: report.follow_up, incomplete: set_aside > 0 }
             }
             Err(error) => {
                 tracing::error!(
@@ -315,6 +357,7 @@ impl Lane {
                     error = %error.source,
                     "sync failed; what was in force stays"
                 );
+                observers.each(|o| o.failed(&Failed { backend, family, kind, error, took }));
                 Outcome::Failed
             }
         };

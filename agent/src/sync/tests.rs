@@ -550,3 +550,72 @@ fn what_other_backends_left_goes_once_all_is_in_force() {
     bench.step([Message::Events(vec![service("b", 2)])]);
     assert_eq!(asked(), [Call::Other("cleanup")], "once");
 }
+
+/// Writes down what it is told.
+struct Diary(Arc<Mutex<Vec<String>>>);
+
+impl Diary {
+    fn note(&self, line: String) {
+        self.0.lock().expect("no test panics while it holds this").push(line);
+    }
+}
+
+impl Observer for Diary {
+    fn events(&mut self, events: &[SourceEvent]) {
+        self.note(format!("{} events", events.len()));
+    }
+
+    fn committed(&mut self, commit: &proxier_core::cluster::Commit) {
+        self.note(format!("committed {}", commit.snapshot(IpFamily::Ipv4).len()));
+    }
+
+    fn queued(&mut self, family: IpFamily) {
+        self.note(format!("queued {family}"));
+    }
+
+    fn synced(&mut self, synced: &Synced<'_>) {
+        let Synced { backend, family, kind, before, snapshot, .. } = synced;
+        let before = before.map(Snapshot::len);
+        self.note(format!("synced {backend} {family} {kind} {before:?} -> {}", snapshot.len()));
+    }
+
+    fn failed(&mut self, failed: &Failed<'_>) {
+        self.note(format!("failed {} {} {}", failed.family, failed.kind, failed.error.class));
+    }
+
+    fn verified(&mut self, _backend: &'static str, family: IpFamily, differences: usize) {
+        self.note(format!("verified {family} {differences}"));
+    }
+
+    fn stopping(&mut self) {
+        self.note("stopping".to_owned());
+    }
+}
+
+#[test]
+fn whoever_follows_the_loop_is_told_everything_in_order() {
+    let mut bench = Bench::new(&[IpFamily::Ipv4]);
+    let said = Arc::<Mutex<Vec<String>>>::default();
+    bench.sync = bench.sync.observed_by(Box::new(Diary(Arc::clone(&said))));
+    let told = || std::mem::take(&mut *said.lock().expect("no test panics while it holds this"));
+    bench.step([Message::Events(vec![service("a", 1)])]);
+    assert_eq!(told(), ["1 events"], "nothing is asked for before the first complete list");
+    bench.step([Message::Events(vec![SourceEvent::Synced])]);
+    assert_eq!(told(), ["1 events", "committed 1", "queued IPv4", "synced fake IPv4 full None -> 1"]);
+    // Refused as a difference and as a whole: the sync fails, and the retry goes in.
+    bench.kernel().failures = [RetryClass::Transient].into();
+    bench.step([Message::Events(vec![service("b", 2)])]);
+    assert_eq!(told(), ["1 events", "committed 2", "queued IPv4", "failed IPv4 partial transient"]);
+    bench.pass(Duration::from_secs(1));
+    bench.step([]);
+    assert_eq!(told(), ["synced fake IPv4 full Some(1) -> 2"]);
+    bench.kernel().findings = [drift()].into();
+    bench.pass(VERIFY);
+    bench.step([]);
+    let comparison = bench.comparison();
+    bench.step([comparison]);
+    assert_eq!(told(), ["verified IPv4 1", "queued IPv4", "synced fake IPv4 full Some(2) -> 2"]);
+    bench.sender.send(Message::Stop).expect("room");
+    bench.sync.run(&bench.receiver).expect("told to stop");
+    assert_eq!(told(), ["stopping"]);
+}
