@@ -123,7 +123,7 @@ impl Flow {
 }
 
 /// Which flows a listing is of. The parts that are given must all match.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Filter {
     /// IANA protocol number.
     pub protocol: u8,
