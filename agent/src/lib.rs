@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod conntrack;
 pub mod events;
 pub mod file_watch;
 pub mod lab;

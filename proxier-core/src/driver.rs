@@ -58,7 +58,7 @@ pub struct SyncReport {
     pub refused: Vec<Refused>,
     /// Features that could not be provided.
     pub unsupported: Vec<Unsupported>,
-    /// UDP flows that may have become stale.
+    /// UDP flows that may have become stale; to be looked for now that the rules are in the kernel.
     pub stale_flows: StaleFlows,
     /// Sync again after this long to remove leftovers.
     pub follow_up: Option<Duration>,
@@ -311,6 +311,9 @@ impl<B: Backend + 'static> Instance for Driver<B> {
                     self.adopted = Some(Adopted { belief, snapshot: snapshot.clone() });
                     self.tainted = false;
                     let partial = depth == Depth::Partial && !whole;
+                    // What was missing may have been missing for a while.
+                    let repaired = !partial && report.operations > 0;
+                    let stale_flows = if repaired { stale_flows.after_repair() } else { stale_flows };
                     return Ok(SyncReport {
                         kind: if partial { SyncKind::Partial } else { SyncKind::Full },
                         generation: snapshot.generation(),

@@ -27,6 +27,7 @@
 //! ```
 
 pub mod addresses;
+pub mod conntrack;
 pub mod links;
 pub mod netlink;
 pub mod netns;

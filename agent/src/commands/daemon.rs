@@ -12,6 +12,7 @@ use signal_hook::iterator::Signals;
 use super::Ended;
 use super::setup::Setup;
 use crate::cli::ConfigFlags;
+use crate::conntrack::Cleaner;
 use crate::service_manager::Notifier;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
 use crate::sync::{Message, SyncLoop};
@@ -53,7 +54,9 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     })?;
     let notifier = Notifier::from_environment();
     notifier.status("waiting for the first complete list");
+    let cleaner = Cleaner::start(|_| {}).context("cannot start the thread that deletes stale flows")?;
     let sync = SyncLoop::new(world, instances, policy, sender).telling(notifier).clearing(setup.replaced());
+    let sync = sync.observed_by(Box::new(cleaner));
     let result = sync.run(&receiver);
     drop(receiver);
     stop.raise();
