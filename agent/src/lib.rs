@@ -9,6 +9,7 @@ pub mod config;
 pub mod conntrack;
 pub mod events;
 pub mod file_watch;
+pub mod host;
 pub mod lab;
 pub mod registry;
 pub mod service_manager;
