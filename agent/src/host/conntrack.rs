@@ -125,7 +125,7 @@ impl Outcome {
         match &self.result {
             Ok(Done::AsItWas) => tracing::debug!(%setting, value, "setting of the kernel is as wanted"),
             Ok(Done::Written { before }) => {
-                tracing::info!(%setting, value, before, "set a setting of the kernel")
+                tracing::info!(%setting, value, before, "set a setting of the kernel");
             }
             Err(error) if error.is_tolerable() => {
                 tracing::warn!(%setting, wanted = value, reason = %error, "setting of the kernel stays as it is");

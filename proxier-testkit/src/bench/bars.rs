@@ -87,6 +87,8 @@ pub const RATIO_SIZES: [Size; 2] = [Size::new(1_000, 5), FIFTY];
 pub const STORM_BEHIND_MS: f64 = 100.0;
 /// Memory is flat if the peak of the second half of a storm is at most so many times that of the first.
 pub const STORM_MEMORY: f64 = 1.1;
+/// A pass over a million tracked flows of which a thousand are stale, where the kernel filters: at most so many milliseconds of CPU time.
+pub const FLOWS_CPU_MS: f64 = 100.0;
 /// Opening a connection through 50,000 Services takes at most so many times as long as through 10.
 pub const CONNECT_RATIO: f64 = 1.1;
 

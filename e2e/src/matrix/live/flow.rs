@@ -1,29 +1,54 @@
-//! UDP flows and refusals: where connection tracking or the kernel's ways decide what a client sees. What holds now is checked, also
-//! where it is a declared gap.
+//! UDP flows and refusals: where connection tracking or the kernel's ways decide what a client sees.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use proxier_core::ids::IpFamily;
 
 use super::script::{Script, TCP, UDP, Way, name, ways};
 use crate::matrix::observe::ANSWER;
 use crate::matrix::row::{Caller, Place};
-use crate::traffic::Seen;
+use crate::traffic::{Lasting, Seen};
 
-/// A flow in use keeps its endpoint; new flows do not. The first is a gap: connection tracking should forget it.
+/// How long a flow may take to be moved, once the rules are in force.
+const MOVED: Duration = Duration::from_secs(10);
+
+/// Asks until this server answers, or for as long as it may take.
+fn moves(script: &mut Script<'_>, what: &str, flow: &mut Lasting, server: &str) {
+    let end = Instant::now() + script.patience().of(MOVED);
+    let seen = loop {
+        let seen = name(flow.ask());
+        if seen == server || Instant::now() > end {
+            break seen;
+        }
+        thread::sleep(Duration::from_millis(20));
+    };
+    script.check(format!("{what} moves to {server}"), seen == server, seen);
+}
+
+/// A flow in use keeps its endpoint as long as that is there, however busy it is, and is served by another one when it is gone; the last
+/// one, too.
+///
+/// Cases: core-11.55, core-11.56, report-C4-44
 pub(super) fn of_removed_endpoint(script: &mut Script<'_>) -> anyhow::Result<()> {
     let shape = script.service();
-    script.put(&shape.clone().on(&["one"]))?;
-    let mut flows = Vec::new();
+    script.put(&shape.clone().on(&["one", "three"]))?;
+    let (mut stay, mut go) = (Vec::new(), Vec::new());
     for way in ways() {
-        flows.extend(script.stay_with(way, UDP, &["one"])?);
+        for (flow, server) in script.stay_with(way, UDP, &["one", "three"])? {
+            (if server == "one" { &mut go } else { &mut stay }).push((flow, server));
+        }
     }
-    script.put(&shape.on(&["three"]))?;
-    script.meets("replaced", &ways(), &[UDP], &["three"])?;
-    for (flow, server) in &mut flows {
-        let seen = name(flow.ask());
-        let what = "gap: a flow stays with the endpoint that was removed (if it does not, remove the gap's declaration)";
-        script.check(what, seen == *server, seen);
+    script.put(&shape.clone().on(&["three"]))?;
+    script.meets("one is removed", &ways(), &[UDP], &["three"])?;
+    for (flow, _) in &mut go {
+        moves(script, "a flow of the endpoint that was removed", flow, "three");
+    }
+    script.last("one is removed", &mut stay);
+    script.put(&shape.clone().on(&[]))?;
+    script.put(&shape.on(&["two"]))?;
+    for (flow, _) in go.iter_mut().chain(&mut stay) {
+        moves(script, "a flow of the last endpoint", flow, "two");
     }
     Ok(())
 }
@@ -50,8 +75,9 @@ pub(super) fn before_endpoints(script: &mut Script<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A flow to a node port that began before there was a service: the kernel has an entry that says "not translated". A gap: the entry
-/// should go.
+/// A flow to a node port that began before there was a service: the kernel has an entry that says "not translated", which goes.
+///
+/// Cases: report-C4-50
 pub(super) fn before_service(script: &mut Script<'_>) -> anyhow::Result<()> {
     let outside = IpFamily::ALL.map(|family| Way {
         from: Caller::Client("client"),
@@ -72,9 +98,7 @@ pub(super) fn before_service(script: &mut Script<'_>) -> anyhow::Result<()> {
     script.put(&script.service().on(&["three"]))?;
     script.meets("with the service", &outside, &[UDP], &["three"])?;
     for mut flow in flows {
-        let seen = flow.ask();
-        let what = "gap: a flow from before the service finds the closed port (if it does not, remove the gap's declaration)";
-        script.check(what, seen == Seen::Refused, seen);
+        moves(script, "a flow from before the service", &mut flow, "three");
     }
     Ok(())
 }
