@@ -304,6 +304,12 @@ impl Snapshot {
         self.ports.get(name)
     }
 
+    /// The ports of one Service, sorted by name and protocol. Costs what they are.
+    pub fn ports_of<'a>(&'a self, service: &'a ServiceName) -> impl Iterator<Item = &'a Arc<ServicePort>> {
+        let from = ServicePortName { service: service.clone(), port: "".into(), protocol: Protocol::Tcp };
+        self.ports.range(from..).take_while(|(name, _)| name.service == *service).map(|(_, port)| port)
+    }
+
     /// Who wishes for a frontend, the owner first.
     #[must_use]
     pub fn claims(&self, key: &FrontendKey) -> &[Claim] {
