@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
+pub use crate::commands::AdminArgs;
 use crate::config::FlagValue;
 
 /// The command line.
@@ -36,6 +37,14 @@ pub enum Command {
     Probe(BaseFlags),
     /// Compare the kernel with what should be in it; changes nothing
     Verify(ConfigFlags),
+    /// Ask the running agent how it is
+    Status(AdminArgs),
+    /// Ask the running agent what it decided, and why
+    Snapshot(AdminArgs),
+    /// Ask the running agent what it has written
+    Rules(AdminArgs),
+    /// Ask the running agent about its last syncs
+    Syncs(AdminArgs),
     /// Build a cluster of network namespaces on this machine and work in it
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Lab(LabArgs),

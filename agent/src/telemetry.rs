@@ -2,10 +2,17 @@
 
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// Puts another filter in force.
+type Reload = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+/// Logging is the process's, so is the way to change it.
+static RELOAD: OnceLock<Reload> = OnceLock::new();
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +63,9 @@ pub enum TelemetryError {
     /// Something else in this process set up logging before.
     #[error("logging is already set up: {0}")]
     AlreadySet(String),
+    /// Logging was not set up here, or can no longer be changed.
+    #[error("logging cannot be changed: {0}")]
+    Fixed(String),
 }
 
 /// Reads a log filter: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or a comma list of levels and
@@ -80,11 +90,44 @@ pub fn parse_filter(text: &str) -> Result<EnvFilter, TelemetryError> {
 pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
     let builder =
         tracing_subscriber::fmt().with_env_filter(parse_filter(filter)?).with_writer(std::io::stderr);
-    let done = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).finish().try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).finish().try_init(),
+    let (reload, done) = match format {
+        LogFormat::Text => {
+            let builder = builder.with_ansi(std::io::stderr().is_terminal()).with_filter_reloading();
+            let handle = builder.reload_handle();
+            let reload: Reload = Box::new(move |filter| handle.reload(filter).map_err(|e| e.to_string()));
+            (reload, builder.finish().try_init())
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_current_span(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            let reload: Reload = Box::new(move |filter| handle.reload(filter).map_err(|e| e.to_string()));
+            (reload, builder.finish().try_init())
+        }
     };
-    done.map_err(|e| TelemetryError::AlreadySet(e.to_string()))
+    done.map_err(|e| TelemetryError::AlreadySet(e.to_string()))?;
+    // It was free until now, or logging would have been set up before.
+    let _ = RELOAD.set(reload);
+    Ok(())
+}
+
+/// Logs by another filter from now on.
+///
+/// # Errors
+/// A filter that cannot be read, or logging that was not set up by [`init`].
+pub fn set_filter(filter: &str) -> Result<(), TelemetryError> {
+    let filter = parse_filter(filter)?;
+    let reload = RELOAD.get().ok_or_else(|| TelemetryError::Fixed("it was not set up here".to_owned()))?;
+    reload(filter).map_err(TelemetryError::Fixed)
+}
+
+/// The filter that stands for a verbosity of Kubernetes' programs: what they log at 4 and above is for whoever debugs them.
+#[must_use]
+pub fn verbosity(level: u32) -> &'static str {
+    match level {
+        0..=3 => "info",
+        4..=5 => "debug",
+        _ => "trace",
+    }
 }
 
 #[cfg(test)]

@@ -105,9 +105,6 @@ impl Sub for Counts {
 
     /// Never below nothing.
     fn sub(self, other: Self) -> Self {
-        Self {
-            filter: self.filter.saturating_sub(other.filter),
-            nat: self.nat.saturating_sub(other.nat),
-        }
+        Self { filter: self.filter.saturating_sub(other.filter), nat: self.nat.saturating_sub(other.nat) }
     }
 }

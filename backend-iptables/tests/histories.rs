@@ -112,7 +112,8 @@ fn rules_are_counted_as_they_are() {
                 let plan = if plan.is_full() { take_over(plan, &tables.saved()) } else { plan };
                 let written = Counts::written(plan.inputs());
                 if tables.chains.is_empty() {
-                    let jumps: usize = skeleton::jumps().iter().filter(|j| j.from.table == Table::Nat).count();
+                    let jumps: usize =
+                        skeleton::jumps().iter().filter(|j| j.from.table == Table::Nat).count();
                     assert_eq!(written.nat, plan.next().rules().nat + jumps, "seed {seed}: everything");
                 }
                 tables.apply(plan.inputs());

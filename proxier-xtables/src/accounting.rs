@@ -1,6 +1,8 @@
 //! Counting objects of the kernel (nfnetlink accounting), which rules may mention: `-m nfacct` (iptables spec 5.2).
 
-use proxier_sys::netlink::{AttrIter, MessageType, NetfilterSocket, NetlinkError, errno_name, flags, subsystem};
+use proxier_sys::netlink::{
+    AttrIter, MessageType, NetfilterSocket, NetlinkError, errno_name, flags, subsystem,
+};
 
 /// `NFNL_MSG_ACCT_NEW` and `NFNL_MSG_ACCT_GET` of `linux/netfilter/nfnetlink_acct.h`.
 const NEW: u8 = 0;
@@ -55,7 +57,9 @@ pub fn packets<'n>(names: &[&'n str]) -> Result<Vec<(&'n str, u64)>, NetlinkErro
     for name in names {
         let kind = MessageType::new(subsystem::ACCOUNTING, GET);
         match socket.request(kind, 0, 0, |w| w.put_str(NAME, name)) {
-            Ok(objects) => out.extend(objects.first().and_then(|o| read_packets(&o.payload)).map(|n| (*name, n))),
+            Ok(objects) => {
+                out.extend(objects.first().and_then(|o| read_packets(&o.payload)).map(|n| (*name, n)))
+            }
             Err(error) if error.is_not_found() || is_lacking(&error) => {}
             Err(error) => return Err(error),
         }

@@ -1,17 +1,22 @@
 //! `proxier run`.
 
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use anyhow::{Context as _, bail};
 use proxier_core::driver::Instance;
+use proxier_core::ids::IpFamily;
 use proxier_core::reconcile::Policy;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Ended;
 use super::setup::Setup;
+use crate::admin::{Board, Insight, MetricsOptions, Surroundings, attach};
 use crate::cli::ConfigFlags;
+use crate::http::Servers;
+use crate::metrics::{Metrics, wall_clock};
 use crate::service_manager::Notifier;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
 use crate::sync::{Message, SyncLoop};
@@ -23,8 +28,9 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     let setup = Setup::from_flags(flags)?;
     setup.log()?;
     let world = setup.world()?;
-    let source = setup.source(false)?;
     let instances = usable(setup.instances())?;
+    let insight = insight(&setup, &instances);
+    let source = setup.counted_source(false, Arc::clone(insight.metrics.client()))?;
     let policy = Policy {
         min_interval: setup.config.periods.min_sync,
         retry_max: setup.config.periods.sync,
@@ -44,6 +50,16 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     })?;
     let to_loop = sender.clone();
     let sink = EventSink::new(move |batch| to_loop.send(Message::Events(batch)).map_err(|_| SinkClosed));
+    let surroundings = Surroundings {
+        insight,
+        servers: Servers::start().context("cannot start the servers")?,
+        node: world.node_name().as_str().to_owned(),
+        source: setup.source_kind(),
+        problems: world.problems().clone(),
+        printers: instances.iter().map(|i| i.printer()).collect(),
+        messages: sender.clone(),
+    };
+    let mut attached = attach(metrics_options(&setup), surroundings)?;
     let on_end = sender.clone();
     let stop = StopSignal::new();
     let source_stop = stop.clone();
@@ -53,12 +69,29 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     })?;
     let notifier = Notifier::from_environment();
     notifier.status("waiting for the first complete list");
-    let sync = SyncLoop::new(world, instances, policy, sender).telling(notifier).clearing(setup.replaced());
+    let mut sync =
+        SyncLoop::new(world, instances, policy, sender).telling(notifier).clearing(setup.replaced());
+    if let Some(follower) = attached.follower() {
+        sync = sync.observed_by(follower);
+    }
     let result = sync.run(&receiver);
     drop(receiver);
     stop.raise();
     result?;
     Ok(Ended::Well)
+}
+
+/// Values and state of these instances.
+fn insight(setup: &Setup, instances: &[Box<dyn Instance>]) -> Arc<Insight> {
+    let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
+    let backend = instances.first().map_or("", |i| i.name());
+    let metrics = Metrics::new(&setup.config.mode, setup.figures(), &families, wall_clock);
+    Insight::new(metrics, Board::new(backend, &families, wall_clock))
+}
+
+/// Where metrics and the admin API are.
+fn metrics_options(setup: &Setup) -> MetricsOptions {
+    MetricsOptions { mode: setup.config.mode.clone(), ..MetricsOptions::default() }
 }
 
 /// Leaves out families that this machine cannot serve, and says why.

@@ -1,5 +1,6 @@
 //! The subcommands: assembly of configuration, source, core and backend.
 
+mod admin;
 mod daemon;
 mod inspect;
 mod render;
@@ -10,6 +11,7 @@ use std::io::{self, Write};
 
 use anyhow::bail;
 
+pub use self::admin::AdminArgs;
 use self::setup::Setup;
 use crate::cli::{BaseFlags, Command, ConfigFlags};
 use crate::lab;
@@ -35,6 +37,10 @@ pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
         Command::CheckConfig(flags) => check_config(&flags, out),
         Command::Probe(flags) => inspect::probe(&flags, out),
         Command::Verify(flags) => inspect::verify(&flags, out),
+        Command::Status(args) => admin::status(&args, out),
+        Command::Snapshot(args) => admin::snapshot(&args, out),
+        Command::Rules(args) => admin::rules(&args, out),
+        Command::Syncs(args) => admin::syncs(&args, out),
         Command::Lab(args) => match lab::exec(&args.args)? {},
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 use super::access::{self, Access, AccessError, Authorization, Plan};
 use super::exec::{self, Credential};
 use super::fault::{Fault, explain};
+use crate::metrics::ClientMetrics;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -50,6 +52,7 @@ pub(super) struct Link {
     access: Access,
     slot: Mutex<Slot>,
     headers_within: Duration,
+    metrics: Arc<ClientMetrics>,
 }
 
 #[derive(Default)]
@@ -84,8 +87,8 @@ struct Connected {
 
 impl Link {
     /// A link that is not made yet. The beginning of an answer is waited for so long.
-    pub(super) fn new(access: Access, headers_within: Duration) -> Self {
-        Self { access, slot: Mutex::default(), headers_within }
+    pub(super) fn new(access: Access, headers_within: Duration, metrics: Arc<ClientMetrics>) -> Self {
+        Self { access, slot: Mutex::default(), headers_within, metrics }
     }
 
     /// Asks for a path and waits for the beginning of the answer, whatever its status.
@@ -96,7 +99,12 @@ impl Link {
     pub(super) async fn get(&self, path: &str) -> Result<Response<Incoming>, Fault> {
         let connected = self.connected().await.map_err(|e| Fault::Setup(explain(&e)))?;
         let request = connected.request(path).map_err(|e| Fault::Setup(explain(&e)))?;
-        match timeout(self.headers_within, connected.http.request(request)).await {
+        let begun = Instant::now();
+        let answer = timeout(self.headers_within, connected.http.request(request)).await;
+        let code = answer.as_ref().ok().and_then(|a| a.as_ref().ok()).map(|r| r.status().as_u16());
+        let host = connected.base.authority().map_or("", |a| a.as_str());
+        self.metrics.request("GET", host, code, begun.elapsed());
+        match answer {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if error.is_connect() => Err(Fault::Unreachable(explain(&error))),
             Ok(Err(error)) => Err(Fault::Broken(explain(&error))),

@@ -43,6 +43,8 @@ use self::link::Link;
 use self::outlet::Outlet;
 use self::reflect::Reflector;
 use self::resource::Resource;
+use crate::metrics::ClientMetrics;
+
 use super::{EventSink, Source, SourceError, StopSignal};
 
 /// Requests for one resource that may fail in a row when everything is to be read only once.
@@ -103,13 +105,21 @@ pub struct Kubernetes {
     needs: NodeNeeds,
     timing: Timing,
     once: bool,
+    metrics: Arc<ClientMetrics>,
 }
 
 impl Kubernetes {
     /// Reads and watches what concerns this node.
     #[must_use]
     pub fn new(access: Access, node: NodeName) -> Self {
-        Self { access, node, needs: NodeNeeds::default(), timing: Timing::default(), once: false }
+        Self {
+            access,
+            node,
+            needs: NodeNeeds::default(),
+            timing: Timing::default(),
+            once: false,
+            metrics: Arc::default(),
+        }
     }
 
     /// What of the Node object is waited for at the start.
@@ -124,6 +134,12 @@ impl Kubernetes {
         Self { timing, ..self }
     }
 
+    /// Counts its requests there.
+    #[must_use]
+    pub fn counted(self, metrics: Arc<ClientMetrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
     /// Ends after [`SourceEvent::Synced`](super::SourceEvent::Synced), and with an error when what is needed cannot be had.
     #[must_use]
     pub fn once(self) -> Self {
@@ -131,7 +147,7 @@ impl Kubernetes {
     }
 
     async fn serve(self, sink: EventSink, stop: &StopSignal) -> Result<(), SourceError> {
-        let link = Link::new(self.access, self.timing.headers);
+        let link = Link::new(self.access, self.timing.headers, self.metrics);
         let outlet = Outlet::new(sink, self.needs);
         let tries = self.once.then_some(TRIES);
         let reflect = |resource| Reflector::new(resource, &link, &outlet, self.timing).run(tries);
