@@ -7,6 +7,8 @@ pub mod admin;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod events;
+pub mod health;
 pub mod http;
 pub mod lab;
 pub mod metrics;

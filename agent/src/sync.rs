@@ -195,6 +195,7 @@ impl SyncLoop {
             next = if taken < MAX_BATCHES { waiting.try_recv().ok() } else { None };
         }
         self.publish();
+        self.observers.each(|o| o.decided());
         for at in 0..self.lanes.len() {
             self.act(at);
         }
@@ -223,7 +224,6 @@ impl SyncLoop {
             self.refresh_addresses();
         }
         if !first && !self.world.has_pending() {
-            self.observers.each(|o| o.unchanged());
             return;
         }
         let commit = self.world.commit();

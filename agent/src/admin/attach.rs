@@ -1,5 +1,6 @@
 //! Ties it all to a running loop: one call, and what is dropped closes everything.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,10 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use proxier_core::driver::Printer;
+use proxier_core::ids::NodeName;
 use serde_json::Value;
 
 use super::desk::Papers;
 use super::{Desk, Follower, Insight, Pages};
+use crate::events::{Event, EventRecorder, EventType, Regarding};
 use crate::http::{self, Listener, ServerHandle, Servers, Service};
 use crate::sync::{Message, Observer};
 use crate::world::Problems;
@@ -58,14 +61,13 @@ impl Default for MetricsOptions {
 }
 
 /// What the rest of the process gives.
-#[derive(Debug)]
 pub struct Surroundings {
     /// Values and state.
     pub insight: Arc<Insight>,
     /// The thread of all servers.
     pub servers: Servers,
     /// This node's name.
-    pub node: String,
+    pub node: NodeName,
     /// The kind of the source: `kubernetes` or `manifests`.
     pub source: &'static str,
     /// What is wrong with objects and files.
@@ -74,14 +76,21 @@ pub struct Surroundings {
     pub printers: Vec<Printer>,
     /// The way to the loop.
     pub messages: SyncSender<Message>,
+    /// Is told when metrics cannot be served and must be.
+    pub events: Arc<dyn EventRecorder>,
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").field("node", &self.node).finish_non_exhaustive()
+    }
 }
 
 /// Why nothing is served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The address of the metrics is taken, or not this machine's, and `bindAddressHardFail` is set: the event
-    /// `FailedToStartMetricServer` is due (core spec 4.5).
+    /// The address of the metrics is taken, or not this machine's, and `bindAddressHardFail` is set (core spec 4.5).
     #[error("cannot serve metrics on {address}: {source}")]
     Metrics {
         /// The address.
@@ -91,26 +100,14 @@ pub enum ServeError {
     },
 }
 
-/// What holds on to the servers.
+/// What holds on to the servers: dropped, they are closed.
+#[derive(Debug)]
 pub struct Attached {
-    /// Follows the loop.
-    follower: Option<Follower>,
     pages: Arc<Pages>,
     listening: Vec<Listening>,
 }
 
-impl std::fmt::Debug for Attached {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Attached").field("listening", &self.listening).finish_non_exhaustive()
-    }
-}
-
 impl Attached {
-    /// The observer, for the loop; there is one.
-    pub fn follower(&mut self) -> Option<Box<dyn Observer>> {
-        self.follower.take().map(|f| Box::new(f) as Box<dyn Observer>)
-    }
-
     /// What is answered on `metricsBindAddress`: to tell it of another configuration.
     #[must_use]
     pub fn pages(&self) -> &Arc<Pages> {
@@ -135,14 +132,17 @@ impl Drop for Listening {
     }
 }
 
-/// Serves metrics and the admin API.
+/// Serves metrics and the admin API. Returns who is to follow the loop, and what holds on to the servers.
 ///
 /// # Errors
 /// Only with `hard_fail`, when the metrics' address cannot be had. Otherwise it is tried again and again, and the admin API's
 /// socket, whatever is wrong with it, is a warning.
-pub fn attach(options: MetricsOptions, around: Surroundings) -> Result<Attached, ServeError> {
+pub fn attach(
+    options: MetricsOptions,
+    around: Surroundings,
+) -> Result<(Box<dyn Observer>, Attached), ServeError> {
     let MetricsOptions { address, hard_fail, profiling, admin_socket, configz, .. } = options;
-    let Surroundings { insight, servers, node, source, problems, printers, messages } = around;
+    let insight = Arc::clone(&around.insight);
     let flags = std::env::args().skip(1).collect();
     let pages = Arc::new(Pages::new(Arc::clone(&insight), configz, flags, profiling));
     let asked = Arc::new(AtomicBool::new(false));
@@ -151,28 +151,44 @@ pub fn attach(options: MetricsOptions, around: Surroundings) -> Result<Attached,
         let pages = Arc::clone(&pages);
         let service = Service::new(move |head| pages.answer(head)).slow();
         let bind = move || http::bind(address).map(Listener::from);
-        let metrics = Listening::begin(format!("metrics on {address}"), bind, &servers, service, hard_fail);
-        listening.push(metrics.map_err(|source| ServeError::Metrics { address, source })?);
+        let what = format!("metrics on {address}");
+        let metrics = Listening::begin(what, bind, &around.servers, service, hard_fail);
+        listening.push(metrics.map_err(|source| refused(address, source, &around))?);
     }
     if let Some(path) = admin_socket {
-        let give = move |order| messages.try_send(Message::Ordered(order)).is_ok();
-        let asked = Arc::clone(&asked);
-        let papers = Papers { node, source, problems, printers, give: Box::new(give), asked };
-        let desk = Arc::new(Desk::new(Arc::clone(&insight), papers));
-        let service = Service::new(move |head| desk.answer(head)).slow();
-        let what = format!("the admin API on {}", path.display());
-        let at = path.clone();
-        let bind = move || bind_socket(&at).map(Listener::from);
-        match Listening::begin(what, bind, &servers, service, false) {
-            Ok(mut admin) => {
-                admin.socket = Some(path);
-                listening.push(admin);
-            }
+        match admin(&path, around, Arc::clone(&asked)) {
+            Ok(admin) => listening.push(admin),
             Err(error) => tracing::warn!(error = %error, "no admin API"),
         }
     }
-    let follower = Some(Follower::new(insight, asked));
-    Ok(Attached { follower, pages, listening })
+    Ok((Box::new(Follower::new(insight, asked)), Attached { pages, listening }))
+}
+
+/// The cluster is told before the process ends.
+fn refused(address: SocketAddr, source: io::Error, around: &Surroundings) -> ServeError {
+    around.events.record(Event {
+        kind: EventType::Warning,
+        reason: "FailedToStartMetricServer",
+        action: "StartKubeProxy",
+        regarding: Regarding::Node(around.node.clone()),
+        note: format!("the metrics server cannot listen at {address}: {source}"),
+    });
+    ServeError::Metrics { address, source }
+}
+
+fn admin(path: &Path, around: Surroundings, asked: Arc<AtomicBool>) -> io::Result<Listening> {
+    let Surroundings { insight, servers, node, source, problems, printers, messages, .. } = around;
+    let give = move |order| messages.try_send(Message::Ordered(order)).is_ok();
+    let node = node.as_str().to_owned();
+    let papers = Papers { node, source, problems, printers, give: Box::new(give), asked };
+    let desk = Desk::new(insight, papers);
+    let service = Service::new(move |head| desk.answer(head)).slow();
+    let at = path.to_owned();
+    let bind = move || bind_socket(&at).map(Listener::from);
+    let what = format!("the admin API on {}", path.display());
+    let mut out = Listening::begin(what, bind, &servers, service, false)?;
+    out.socket = Some(path.to_owned());
+    Ok(out)
 }
 
 /// A server that is there, or will be when its address is free.

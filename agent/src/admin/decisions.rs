@@ -52,7 +52,7 @@ pub(super) fn of_service(
         }
         value
     };
-    snapshot.ports_of(service).map(each).collect()
+    snapshot.service_ports(service).map(each).collect()
 }
 
 fn of_port(port: &ServicePort) -> Value {

@@ -123,7 +123,8 @@ impl Observer for Follower {
         self.heard.get_or_insert_with(Instant::now);
     }
 
-    fn unchanged(&mut self) {
+    /// What was heard and not taken for a commit changes nothing.
+    fn decided(&mut self) {
         self.heard = None;
     }
 

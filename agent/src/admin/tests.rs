@@ -198,6 +198,64 @@ fn pending_is_what_is_not_in_force() {
     assert_eq!(rig.sample("proxier_generation{ip_family=\"IPv4\",state=\"in_force\"}"), 2.0);
 }
 
+/// An event that changes nothing is not what a later change waited for.
+#[test]
+fn lag_is_measured_from_the_event_that_led_to_it() {
+    let mut rig = Rig::running(2);
+    let lags = |rig: &Rig| rig.sample("proxier_event_to_kernel_duration_seconds_count{ip_family=\"IPv4\"}");
+    let event = crate::source::SourceEvent::Synced;
+    rig.follower.events(std::slice::from_ref(&event));
+    rig.follower.decided();
+    rig.cluster.upsert_slice(scale::slice(1, 2, 1));
+    rig.round();
+    assert_eq!(lags(&rig), 0.0);
+    rig.follower.events(std::slice::from_ref(&event));
+    rig.cluster.upsert_slice(scale::slice(1, 2, 2));
+    rig.commit();
+    rig.follower.decided();
+    rig.fail(IpFamily::Ipv4, SyncKind::Partial);
+    rig.sync(IpFamily::Ipv4, SyncKind::Full);
+    assert_eq!(lags(&rig), 1.0);
+    assert_eq!(rig.sample("proxier_event_to_kernel_duration_seconds_count{ip_family=\"IPv6\"}"), 0.0);
+}
+
+/// Core spec 2.5 and 2.7; slices of other address types, and those that belong to nobody, are none of ours.
+#[test]
+fn events_are_counted_once_whatever_the_families() {
+    use crate::source::{Object, ObjectKey, ObjectKind, SourceEvent};
+    let mut rig = Rig::running(0);
+    let slice = |kind: &str, service: Option<&str>| {
+        let labels = service.map(|s| serde_json::json!({"kubernetes.io/service-name": s}));
+        let object = serde_json::json!({
+            "metadata": {"namespace": "a", "name": "s", "labels": labels},
+            "addressType": kind,
+            "endpoints": [],
+        });
+        let object = serde_json::from_value(object).expect("a slice");
+        SourceEvent::Upsert(Object::EndpointSlice(Box::new(object)))
+    };
+    let gone = |kind, service: Option<&str>| SourceEvent::Delete {
+        key: ObjectKey { kind, namespace: "a".into(), name: "s".into() },
+        service: service.map(Into::into),
+    };
+    let events = [
+        SourceEvent::Upsert(Object::Service(Box::default())),
+        gone(ObjectKind::Service, None),
+        slice("IPv4", Some("web")),
+        slice("IPv6", Some("web")),
+        slice("FQDN", Some("web")),
+        slice("IPv4", None),
+        gone(ObjectKind::EndpointSlice, Some("web")),
+        gone(ObjectKind::EndpointSlice, None),
+        SourceEvent::Upsert(Object::Node(Box::default())),
+    ];
+    rig.follower.events(&events);
+    let [services, endpoints] =
+        ["service", "endpoint"].map(|w| format!("kubeproxy_sync_proxy_rules_{w}_changes_total"));
+    assert_eq!((rig.sample(&services), rig.sample(&endpoints)), (2.0, 3.0));
+    assert_eq!(rig.sample("proxier_last_event_timestamp_seconds"), NOW);
+}
+
 #[test]
 fn a_record_says_why_and_what() {
     let mut rig = Rig::running(30);

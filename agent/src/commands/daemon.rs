@@ -1,5 +1,6 @@
 //! `proxier run`.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -15,14 +16,20 @@ use super::Ended;
 use super::setup::Setup;
 use crate::admin::{Board, Insight, MetricsOptions, Surroundings, attach};
 use crate::cli::ConfigFlags;
+use crate::config::{Config, SourceConfig};
+use crate::events::LoggedEvents;
+use crate::health::{self, Answers, HealthOptions};
 use crate::http::Servers;
-use crate::metrics::{Metrics, wall_clock};
+use crate::metrics::{Metrics, ProbeCounts, wall_clock};
 use crate::service_manager::Notifier;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
 use crate::sync::{Message, SyncLoop};
 
 /// Messages that wait before whoever sends them does.
 const WAITING: usize = 64;
+
+/// Where the health server listens unless something else is said (core spec 4.2).
+const HEALTH_PORT: u16 = 10256;
 
 pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     let setup = Setup::from_flags(flags)?;
@@ -48,18 +55,29 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
             let _ = on_signal.send(Message::Stop);
         }
     })?;
-    let to_loop = sender.clone();
-    let sink = EventSink::new(move |batch| to_loop.send(Message::Events(batch)).map_err(|_| SinkClosed));
+    let servers = Servers::start().context("cannot start the thread of the HTTP servers")?;
+    let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
+    let events = Arc::new(LoggedEvents);
+    let options = health_options(&setup.config);
+    let health = health::start(options, world.node_name().clone(), &families, &servers, events.clone())?;
+    let answers = health.health();
+    insight.metrics.probes(move || probe_counts(answers.answers()));
     let surroundings = Surroundings {
         insight,
-        servers: Servers::start().context("cannot start the servers")?,
-        node: world.node_name().as_str().to_owned(),
+        servers: servers.clone(),
+        node: world.node_name().clone(),
         source: setup.source_kind(),
         problems: world.problems().clone(),
         printers: instances.iter().map(|i| i.printer()).collect(),
         messages: sender.clone(),
+        events,
     };
-    let mut attached = attach(metrics_options(&setup), surroundings)?;
+    let (follower, attached) = attach(metrics_options(&setup), surroundings)?;
+    let (to_loop, pending) = (sender.clone(), health.health());
+    let sink = EventSink::new(move |batch| {
+        pending.handed_over();
+        to_loop.send(Message::Events(batch)).map_err(|_| SinkClosed)
+    });
     let on_end = sender.clone();
     let stop = StopSignal::new();
     let source_stop = stop.clone();
@@ -69,12 +87,14 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     })?;
     let notifier = Notifier::from_environment();
     notifier.status("waiting for the first complete list");
-    let mut sync =
-        SyncLoop::new(world, instances, policy, sender).telling(notifier).clearing(setup.replaced());
-    if let Some(follower) = attached.follower() {
-        sync = sync.observed_by(follower);
-    }
+    let sync = SyncLoop::new(world, instances, policy, sender)
+        .telling(notifier)
+        .clearing(setup.replaced())
+        .observed_by(health.observer())
+        .observed_by(follower);
     let result = sync.run(&receiver);
+    drop(attached);
+    health.stop();
     drop(receiver);
     stop.raise();
     result?;
@@ -92,6 +112,21 @@ fn insight(setup: &Setup, instances: &[Box<dyn Instance>]) -> Arc<Insight> {
 /// Where metrics and the admin API are.
 fn metrics_options(setup: &Setup) -> MetricsOptions {
     MetricsOptions { mode: setup.config.mode.clone(), ..MetricsOptions::default() }
+}
+
+/// Answers of `/healthz` and of `/livez` by status code.
+fn probe_counts(answers: Answers) -> (ProbeCounts, ProbeCounts) {
+    let Answers { healthz_200, healthz_503, livez_200, livez_503 } = answers;
+    (vec![(200, healthz_200), (503, healthz_503)], vec![(200, livez_200), (503, livez_503)])
+}
+
+fn health_options(config: &Config) -> HealthOptions {
+    HealthOptions {
+        address: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, HEALTH_PORT))),
+        hard_fail: false,
+        sync_period: config.periods.sync,
+        node_required: !matches!(config.source, Some(SourceConfig::Manifests(_))),
+    }
 }
 
 /// Leaves out families that this machine cannot serve, and says why.

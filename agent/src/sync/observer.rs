@@ -54,14 +54,14 @@ pub trait Observer: Send {
     /// These events are about to be taken in.
     fn events(&mut self, _events: &[SourceEvent]) {}
 
-    /// What came in, if anything did, changes nothing.
-    fn unchanged(&mut self) {}
-
     /// What came in was decided upon and published. The first one is the first complete list.
     fn committed(&mut self, _commit: &Commit) {}
 
     /// This family needs a sync from now on: something changed, or the kernel was found to differ (core spec 6.1).
     fn queued(&mut self, _family: IpFamily) {}
+
+    /// All events that were told of so far are decided upon: whom they concern has been [`Observer::queued`].
+    fn decided(&mut self) {}
 
     /// A sync went in (core spec 6.5, step 6).
     fn synced(&mut self, _synced: &Synced<'_>) {}

@@ -10,22 +10,34 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::admin::attach::bind_socket;
+use crate::events::{Event, EventRecorder, EventType};
 use crate::http::Servers;
 use crate::sync::{Message, Order};
 use crate::world::Problems;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Events that were told.
+#[derive(Default)]
+struct Events(Mutex<Vec<Event>>);
+
+impl EventRecorder for Events {
+    fn record(&self, event: Event) {
+        self.0.lock().expect("no panic").push(event);
+    }
+}
+
 fn surroundings(rig: &Rig) -> (Surroundings, Receiver<Message>) {
     let (messages, receiver) = sync_channel(1);
     let around = Surroundings {
         insight: Arc::clone(&rig.insight),
         servers: Servers::start().expect("a thread"),
-        node: "n1".to_owned(),
+        node: NodeName::new("n1"),
         source: "manifests",
         problems: Problems::default(),
         printers: Vec::new(),
         messages,
+        events: Arc::<Events>::default(),
     };
     (around, receiver)
 }
@@ -54,8 +66,7 @@ fn metrics_and_administration_are_served() {
     let path = folder.path().join("run/proxier/admin.sock");
     let rig = Rig::running(2);
     let (around, messages) = surroundings(&rig);
-    let mut attached = attach(options(any(), Some(&path)), around).expect("served");
-    assert!(attached.follower().is_some() && attached.follower().is_none());
+    let (_, attached) = attach(options(any(), Some(&path)), around).expect("served");
     let address = attached.metrics_address().expect("bound");
     let answer = exchange(TcpStream::connect(address).expect("there"), "GET /metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -77,15 +88,23 @@ fn metrics_and_administration_are_served() {
     assert!(!path.exists(), "the socket goes with its server");
 }
 
+/// Core spec 4.5.
 #[test]
 fn a_taken_address_is_an_error_or_tried_again() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = taken.local_addr().expect("bound");
     let rig = Rig::running(1);
     let hard = MetricsOptions { hard_fail: true, ..options(Some(address), None) };
-    let error = attach(hard, surroundings(&rig).0).expect_err("taken").to_string();
+    let events = Arc::<Events>::default();
+    let around =
+        Surroundings { events: Arc::clone(&events) as Arc<dyn EventRecorder>, ..surroundings(&rig).0 };
+    let error = attach(hard, around).err().expect("taken").to_string();
     assert!(error.starts_with(&format!("cannot serve metrics on {address}: ")), "{error}");
-    let attached = attach(options(Some(address), None), surroundings(&rig).0).expect("tried again");
+    let told = events.0.lock().expect("no panic").clone();
+    let told: Vec<_> = told.iter().map(|e| (e.reason, e.action, e.kind, e.regarding.to_string())).collect();
+    let node = "Node n1".to_owned();
+    assert_eq!(told, [("FailedToStartMetricServer", "StartKubeProxy", EventType::Warning, node)]);
+    let (_, attached) = attach(options(Some(address), None), surroundings(&rig).0).expect("tried again");
     assert_eq!(attached.metrics_address(), None);
     drop(taken);
     let until = Instant::now() + LIMIT;
