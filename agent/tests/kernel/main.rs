@@ -13,3 +13,4 @@ mod input;
 mod live;
 mod rights;
 mod stage;
+mod watched;
