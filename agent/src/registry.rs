@@ -39,6 +39,8 @@ pub struct Entry {
     pub section: Section,
     /// Backends whose leftovers are removed once this one's rules are in force (iptables spec 9). One that is not built in is passed over.
     pub replaces: &'static [&'static str],
+    /// Keys of the section under whose old value something would stay in the kernel: they change with a start only, after a clean-up.
+    pub fixed: &'static [&'static str],
     build: Build,
 }
 
@@ -64,18 +66,21 @@ pub const BACKENDS: &[Entry] = &[
     Entry {
         section: Section { name: "nftables", keys: &backend_nftables::options::KEYS },
         replaces: &["iptables", "ipvs"],
+        fixed: &["table"],
         build: nftables::build,
     },
     #[cfg(feature = "iptables")]
     Entry {
         section: Section { name: "iptables", keys: &backend_iptables::options::KEYS },
         replaces: &["nftables", "ipvs"],
+        fixed: &["variant"],
         build: iptables::build,
     },
     #[cfg(feature = "ipvs")]
     Entry {
         section: Section { name: "ipvs", keys: &backend_ipvs::options::KEYS },
         replaces: &["nftables", "iptables"],
+        fixed: &["variant"],
         build: ipvs::build,
     },
 ];

@@ -13,6 +13,7 @@ use proxier_core::backend::{Drift, Progress};
 use proxier_core::cluster::TrafficOptions;
 use proxier_core::driver::{Instance, SyncError, SyncKind, Verification};
 use proxier_core::ids::{Generation, IpFamily};
+use proxier_core::model::NodeFacts;
 use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
 use proxier_core::snapshot::Snapshot;
 
@@ -24,7 +25,6 @@ use crate::source::{SourceError, SourceEvent};
 use crate::world::World;
 
 /// What wakes the loop.
-#[derive(Debug)]
 pub enum Message {
     /// Objects changed.
     Events(Vec<SourceEvent>),
@@ -34,6 +34,8 @@ pub enum Message {
     Addresses(Vec<(String, IpAddr)>),
     /// Settings changed.
     Settings(Box<Settings>),
+    /// Instances with other options, one for each family that is served: they take the place of those there are, and take over their rules.
+    Instances(Vec<Box<dyn Instance>>),
     /// The source ended.
     SourceEnded(Result<(), SourceError>),
     /// Time to go.
@@ -81,7 +83,11 @@ pub struct SyncLoop {
     /// Backends that ran here before, perhaps.
     replaced: Vec<Box<dyn Instance>>,
     observers: Observers,
+    check: Option<Check>,
 }
+
+/// Looks at the node before anything is written.
+type Check = Box<dyn FnOnce(&NodeFacts) -> Result<(), SourceError>>;
 
 /// All who follow the loop.
 #[derive(Default)]
@@ -115,17 +121,20 @@ impl SyncLoop {
         own: SyncSender<Message>,
         clock: Clock,
     ) -> Self {
-        let lane = |instance| Lane {
-            instance,
-            reconciler: Reconciler::new(policy),
-            snapshot: None,
-            verifying: false,
-            programmed: false,
-        };
-        let lanes = instances.into_iter().map(lane).collect();
+        let lanes = instances.into_iter().map(|instance| Lane::new(instance, policy)).collect();
         let (notifier, observers) = (Notifier::default(), Observers::default());
-        Self { world, lanes, clock, own, notifier, ready: false, replaced: Vec::new(), observers }
-            .telling(Notifier::default())
+        Self {
+            world,
+            lanes,
+            clock,
+            own,
+            notifier,
+            ready: false,
+            replaced: Vec::new(),
+            observers,
+            check: None,
+        }
+        .telling(Notifier::default())
     }
 
     /// The same, and a service manager is told how far the loop is.
@@ -151,6 +160,12 @@ impl SyncLoop {
     pub fn observed_by(mut self, observer: Box<dyn Observer>) -> Self {
         self.observers.0.push(observer);
         self
+    }
+
+    /// The same, and with the first complete list the node's facts are looked at; with an error the loop ends and nothing was written.
+    #[must_use]
+    pub fn checking(self, check: Check) -> Self {
+        Self { check: Some(check), ..self }
     }
 
     /// Runs until told to stop. The kernel keeps what was programmed.
@@ -199,12 +214,15 @@ impl SyncLoop {
                 }
                 Message::Addresses(addresses) => self.world.set_host_addresses(addresses),
                 Message::Settings(settings) => self.change(*settings),
+                Message::Instances(instances) => self.replace(instances),
                 Message::Verified(family, generation, result) => self.verified(family, generation, result),
             }
             taken += 1;
             next = if taken < MAX_BATCHES { waiting.try_recv().ok() } else { None };
         }
-        self.publish();
+        if let Err(error) = self.publish() {
+            return ControlFlow::Break(Err(error));
+        }
         for at in 0..self.lanes.len() {
             self.act(at);
         }
@@ -222,6 +240,20 @@ impl SyncLoop {
         }
     }
 
+    /// The new instances know nothing of the kernel: their first sync is a full one, which takes over what is there.
+    fn replace(&mut self, instances: Vec<Box<dyn Instance>>) {
+        for instance in instances {
+            let family = instance.family();
+            let Some(lane) = self.lanes.iter_mut().find(|l| l.instance.family() == family) else { continue };
+            lane.instance = instance;
+            lane.tell_progress(self.notifier.another());
+            lane.reconciler.request(SyncKind::Full);
+            if lane.snapshot.is_some() {
+                self.observers.each(|o| o.queued(family));
+            }
+        }
+    }
+
     /// How long nothing needs to be done; `None` until a message comes.
     fn timeout(&self) -> Option<Duration> {
         let now = (self.clock)();
@@ -234,16 +266,19 @@ impl SyncLoop {
     }
 
     /// Commits what came in and asks the lanes that it concerns for a sync. Nothing happens before the first complete list.
-    fn publish(&mut self) {
+    fn publish(&mut self) -> Result<(), SourceError> {
         if !self.world.synced() {
-            return;
+            return Ok(());
         }
         let first = self.lanes.iter().any(|l| l.snapshot.is_none());
         if first {
             self.refresh_addresses();
+            if let Some(check) = self.check.take() {
+                check(self.world.node())?;
+            }
         }
         if !first && !self.world.has_pending() {
-            return;
+            return Ok(());
         }
         let commit = self.world.commit();
         self.observers.each(|o| o.committed(&commit));
@@ -270,6 +305,7 @@ impl SyncLoop {
                 "first complete list"
             );
         }
+        Ok(())
     }
 
     fn act(&mut self, at: usize) {
@@ -352,6 +388,11 @@ impl SyncLoop {
 }
 
 impl Lane {
+    fn new(instance: Box<dyn Instance>, policy: Policy) -> Self {
+        let reconciler = Reconciler::new(policy);
+        Self { instance, reconciler, snapshot: None, verifying: false, programmed: false }
+    }
+
     /// A sync of several steps says after each how far it is.
     fn tell_progress(&mut self, notifier: Notifier) {
         let (backend, family) = (self.instance.name(), self.instance.family());

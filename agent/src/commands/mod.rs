@@ -2,7 +2,10 @@
 
 mod choice;
 mod daemon;
+mod host;
+mod init;
 mod inspect;
+mod reload;
 mod render;
 mod setup;
 
@@ -31,7 +34,7 @@ pub enum Ended {
 /// Whatever stopped it, with what it was about.
 pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
     match command {
-        Command::Run(args) if args.init_only => bail!("--init-only is not there yet"),
+        Command::Run(args) if args.init_only => init::init(&args.flags, out),
         Command::Run(args) => daemon::run(&args.flags),
         Command::Render(args) => render::render(&args, out),
         Command::Cleanup(flags) => cleanup(&flags, out),
@@ -66,11 +69,12 @@ pub fn is_unread(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Removes what any of the backends left, whichever is configured (core spec 7.7).
 fn cleanup(flags: &BaseFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
     let setup = Setup::from_base(flags)?;
     setup.log()?;
     let mut faults = Vec::new();
-    for mut instance in setup.instances() {
+    for mut instance in setup.instances().into_iter().chain(setup.replaced()) {
         match instance.cleanup() {
             Ok(report) => {
                 for removed in report.removed {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use proxier_core::ids::IpFamily;
 use proxier_core::model::PerFamily;
 
 use crate::telemetry::LogFormat;
@@ -96,6 +97,8 @@ pub struct Conntrack {
 pub struct NodeOverrides {
     /// Its address of each family: the first one given.
     pub ips: PerFamily<Option<IpAddr>>,
+    /// The family of the first address given.
+    pub first_family: Option<IpFamily>,
     /// Its pod ranges.
     pub pod_cidrs: Vec<IpNet>,
     /// Its zone.

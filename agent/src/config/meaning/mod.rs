@@ -151,6 +151,7 @@ fn node(layers: &Layers<'_>) -> NodeOverrides {
     let first = |family| ips.iter().find(|ip| IpFamily::of(**ip) == family).copied();
     NodeOverrides {
         ips: PerFamily { ipv4: first(IpFamily::Ipv4), ipv6: first(IpFamily::Ipv6) },
+        first_family: ips.first().copied().map(IpFamily::of),
         pod_cidrs: cidrs(&layers.texts("node.podCIDRs")),
         zone: layers.given("node.zone").map(|z| z.as_str().into()),
     }
