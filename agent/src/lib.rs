@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod http;
 pub mod lab;
 pub mod registry;
 pub mod service_manager;
