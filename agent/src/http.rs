@@ -5,7 +5,7 @@
 //! bound it, and is gone when [`ServerHandle`] is dropped: then its port can be bound again.
 //!
 //! Clients are not trusted. Heads are bounded in size and time, a connection that asks nothing more or does not take its answer is
-//! closed, and where a server has as many connections as it may have, the oldest goes: a new probe is always answered.
+//! closed, and where there are as many connections as there may be, the oldest goes: a new probe is always answered.
 
 mod bind;
 mod connection;
@@ -14,7 +14,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::{Notify, watch};
 
 pub use self::bind::{bind, bind_one_family};
-use self::connection::{Acceptor, Control};
+use self::connection::{Acceptor, Control, Order};
 
 /// The head of a request: method, target, headers.
 pub type Head = hyper::http::request::Parts;
@@ -34,6 +34,9 @@ const CLOSING: Duration = Duration::from_secs(5);
 
 /// Threads for answers that take long, in all servers together.
 const SLOW_ANSWERS: usize = 4;
+
+/// Connections to all servers together: one more, and the oldest is closed.
+const CONNECTIONS: usize = 1024;
 
 /// What is answered. `Date` and `Content-Length` are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +172,7 @@ struct Inner {
     runtime: Handle,
     stop: Arc<Notify>,
     thread: ThreadId,
+    connections: Arc<Mutex<Order>>,
     join: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -194,7 +198,8 @@ impl Servers {
         };
         let join = thread::Builder::new().name("http".to_owned()).spawn(run)?;
         let thread = join.thread().id();
-        Ok(Self(Arc::new(Inner { runtime: handle, stop, thread, join: Mutex::new(Some(join)) })))
+        let connections = Arc::new(Mutex::new(Order::new(CONNECTIONS)));
+        Ok(Self(Arc::new(Inner { runtime: handle, stop, thread, connections, join: Mutex::new(Some(join)) })))
     }
 
     /// Answers on this socket until the handle is dropped.
@@ -216,15 +221,14 @@ impl Servers {
                 (None, Acceptor::Unix(tokio::net::UnixListener::from_std(listener)?))
             }
         };
-        self.0.runtime.spawn(run(acceptor, service, controlled, end));
+        let serve = connection::serve(acceptor, service, controlled, Arc::clone(&self.0.connections));
+        self.0.runtime.spawn(async move {
+            serve.await;
+            // dropped with everything else, also when the thread ends before
+            drop(end);
+        });
         Ok(ServerHandle { control, ended, address, servers: self.clone() })
     }
-}
-
-/// `end` is dropped with everything else, also when the thread ends before.
-async fn run(acceptor: Acceptor, service: Service, control: watch::Receiver<Control>, end: Sender<()>) {
-    connection::serve(acceptor, service, control).await;
-    drop(end);
 }
 
 impl Drop for Inner {

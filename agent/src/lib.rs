@@ -6,6 +6,8 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod events;
+pub mod health;
 pub mod http;
 pub mod lab;
 pub mod registry;

@@ -183,6 +183,7 @@ impl SyncLoop {
             next = if taken < MAX_BATCHES { waiting.try_recv().ok() } else { None };
         }
         self.publish();
+        self.observers.each(|o| o.decided());
         for at in 0..self.lanes.len() {
             self.act(at);
         }

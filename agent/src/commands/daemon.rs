@@ -1,10 +1,13 @@
 //! `proxier run`.
 
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
 use anyhow::{Context as _, bail};
 use proxier_core::driver::Instance;
+use proxier_core::ids::IpFamily;
 use proxier_core::reconcile::Policy;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -12,12 +15,19 @@ use signal_hook::iterator::Signals;
 use super::Ended;
 use super::setup::Setup;
 use crate::cli::ConfigFlags;
+use crate::config::{Config, SourceConfig};
+use crate::events::LoggedEvents;
+use crate::health::{self, HealthOptions};
+use crate::http::Servers;
 use crate::service_manager::Notifier;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
 use crate::sync::{Message, SyncLoop};
 
 /// Messages that wait before whoever sends them does.
 const WAITING: usize = 64;
+
+/// Where the health server listens unless something else is said (core spec 4.2).
+const HEALTH_PORT: u16 = 10256;
 
 pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     let setup = Setup::from_flags(flags)?;
@@ -42,8 +52,16 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
             let _ = on_signal.send(Message::Stop);
         }
     })?;
-    let to_loop = sender.clone();
-    let sink = EventSink::new(move |batch| to_loop.send(Message::Events(batch)).map_err(|_| SinkClosed));
+    let servers = Servers::start().context("cannot start the thread of the HTTP servers")?;
+    let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
+    let events = Arc::new(LoggedEvents);
+    let options = health_options(&setup.config);
+    let health = health::start(options, world.node_name().clone(), &families, &servers, events)?;
+    let (to_loop, pending) = (sender.clone(), health.health());
+    let sink = EventSink::new(move |batch| {
+        pending.handed_over();
+        to_loop.send(Message::Events(batch)).map_err(|_| SinkClosed)
+    });
     let on_end = sender.clone();
     let stop = StopSignal::new();
     let source_stop = stop.clone();
@@ -53,12 +71,25 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     })?;
     let notifier = Notifier::from_environment();
     notifier.status("waiting for the first complete list");
-    let sync = SyncLoop::new(world, instances, policy, sender).telling(notifier).clearing(setup.replaced());
+    let sync = SyncLoop::new(world, instances, policy, sender)
+        .telling(notifier)
+        .clearing(setup.replaced())
+        .observed_by(health.observer());
     let result = sync.run(&receiver);
+    health.stop();
     drop(receiver);
     stop.raise();
     result?;
     Ok(Ended::Well)
+}
+
+fn health_options(config: &Config) -> HealthOptions {
+    HealthOptions {
+        address: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, HEALTH_PORT))),
+        hard_fail: false,
+        sync_period: config.periods.sync,
+        node_required: !matches!(config.source, Some(SourceConfig::Manifests(_))),
+    }
 }
 
 /// Leaves out families that this machine cannot serve, and says why.

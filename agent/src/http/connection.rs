@@ -46,46 +46,72 @@ enum Accepted {
     Unix(tokio::net::UnixStream),
 }
 
-/// The connections of a server, the oldest first.
-#[derive(Default)]
+/// Connections in the order in which they came, no more than so many.
+#[derive(Debug)]
+pub(super) struct Order {
+    most: usize,
+    open: VecDeque<AbortHandle>,
+}
+
+impl Order {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, open: VecDeque::new() }
+    }
+
+    /// One more; the oldest goes if there is no room.
+    fn admit(&mut self, connection: AbortHandle) {
+        while self.open.pop_front_if(|c| c.is_finished()).is_some() {}
+        if self.open.len() >= self.most {
+            self.open.retain(|c| !c.is_finished());
+        }
+        if self.open.len() >= self.most
+            && let Some(oldest) = self.open.pop_front()
+        {
+            oldest.abort();
+        }
+        self.open.push_back(connection);
+    }
+}
+
+/// The connections of a server.
 struct Connections {
     tasks: JoinSet<()>,
-    order: VecDeque<AbortHandle>,
+    order: Order,
+    all: Arc<Mutex<Order>>,
 }
 
 impl Connections {
     fn add(&mut self, accepted: Accepted, service: &Service, control: &watch::Receiver<Control>) {
-        let most = service.limits.connections;
-        if self.order.len() >= most {
-            self.order.retain(|c| !c.is_finished());
-        }
-        if self.order.len() >= most
-            && let Some(oldest) = self.order.pop_front()
-        {
-            oldest.abort();
-        }
         let (service, control) = (service.clone(), control.clone());
-        self.order.push_back(match accepted {
+        let task = match accepted {
             Accepted::Tcp(stream) => {
                 // answers are small: waiting for more to send only delays them
                 let _ = stream.set_nodelay(true);
                 self.tasks.spawn(converse(stream, service, control))
             }
             Accepted::Unix(stream) => self.tasks.spawn(converse(stream, service, control)),
-        });
+        };
+        self.order.admit(task.clone());
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).admit(task);
     }
 }
 
 /// Accepts until told otherwise. On return no socket is open.
-pub(super) async fn serve(acceptor: Acceptor, service: Service, mut control: watch::Receiver<Control>) {
-    let mut connections = Connections::default();
+pub(super) async fn serve(
+    acceptor: Acceptor,
+    service: Service,
+    mut control: watch::Receiver<Control>,
+    all: Arc<Mutex<Order>>,
+) {
+    let order = Order::new(service.limits.connections);
+    let mut connections = Connections { tasks: JoinSet::new(), order, all };
     let told = control.clone();
     let mut refused = false;
     let end = loop {
         tokio::select! {
             biased;
             end = asked(&mut control, Control::Drain) => break end,
-            Some(_) = connections.tasks.join_next() => {}
+            Some(_) = connections.tasks.join_next() => connections.order.open.retain(|c| !c.is_finished()),
             accepted = acceptor.accept() => match accepted {
                 Ok(accepted) => {
                     refused = false;
