@@ -9,6 +9,8 @@ pub mod config;
 pub mod conntrack;
 pub mod events;
 pub mod file_watch;
+pub mod health;
+pub mod http;
 pub mod lab;
 pub mod registry;
 pub mod service_manager;

@@ -223,6 +223,7 @@ impl SyncLoop {
         if let Err(error) = self.publish() {
             return ControlFlow::Break(Err(error));
         }
+        self.observers.each(|o| o.decided());
         for at in 0..self.lanes.len() {
             self.act(at);
         }

@@ -24,8 +24,11 @@ use super::reload::Reload;
 use super::setup::Setup;
 use super::{Ended, host};
 use crate::cli::ConfigFlags;
+use crate::config::{Config, SourceConfig};
 use crate::conntrack::Cleaner;
 use crate::events::{Event, EventType, Logged, SharedRecorder};
+use crate::health::{self, Health, HealthOptions};
+use crate::http::Servers;
 use crate::service_manager::Notifier;
 use crate::source::kubernetes::Recorder;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
@@ -51,7 +54,7 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     }
     let (sender, receiver) = sync_channel(WAITING);
     let stop = StopSignal::new();
-    let result = Daemon { setup, sender, stop: stop.clone() }.serve(flags, instances, &receiver);
+    let result = Daemon { setup, events, sender, stop: stop.clone() }.serve(flags, instances, &receiver);
     drop(receiver);
     stop.raise();
     result?;
@@ -60,6 +63,7 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
 
 struct Daemon {
     setup: Setup,
+    events: SharedRecorder,
     sender: SyncSender<Message>,
     stop: StopSignal,
 }
@@ -72,14 +76,17 @@ impl Daemon {
         instances: Vec<Box<dyn Instance>>,
         messages: &Receiver<Message>,
     ) -> anyhow::Result<()> {
-        let Self { setup, sender, stop } = &self;
+        let Self { setup, sender, stop, .. } = &self;
         let notifier = Notifier::from_environment();
         let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
         let reload = Reload::new(flags, setup, families.clone(), sender.clone(), notifier.another());
         self.heed_signals(reload.clone())?;
         self.watch_addresses();
         reload.follow(flags.config.as_deref().map(Path::new), stop)?;
-        self.start_source()?;
+        let servers = Servers::start().context("cannot start the thread of the HTTP servers")?;
+        let node = setup.node_name()?;
+        let health = health::start(health_options(&setup.config), node, &families, &servers, &self.events)?;
+        self.start_source(health.health())?;
         notifier.status("waiting for the first complete list");
         let cleaner = Cleaner::start(|_| {}).context("cannot start the thread that deletes stale flows")?;
         let config = setup.config.clone();
@@ -89,8 +96,11 @@ impl Daemon {
             .telling(notifier)
             .clearing(setup.replaced())
             .checking(check)
+            .observed_by(health.observer())
             .observed_by(Box::new(cleaner));
-        Ok(sync.run(messages)?)
+        let result = sync.run(messages);
+        health.stop();
+        Ok(result?)
     }
 
     /// SIGTERM and SIGINT end the program, SIGHUP has the configuration read again.
@@ -110,10 +120,13 @@ impl Daemon {
         Ok(())
     }
 
-    fn start_source(&self) -> anyhow::Result<()> {
+    fn start_source(&self, health: Arc<Health>) -> anyhow::Result<()> {
         let source = self.setup.source(false)?;
         let to_loop = self.sender.clone();
-        let sink = EventSink::new(move |batch| to_loop.send(Message::Events(batch)).map_err(|_| SinkClosed));
+        let sink = EventSink::new(move |batch| {
+            health.handed_over();
+            to_loop.send(Message::Events(batch)).map_err(|_| SinkClosed)
+        });
         let (on_end, stop) = (self.sender.clone(), self.stop.clone());
         thread::Builder::new().name("source".to_owned()).spawn(move || {
             let result = source::Source::run(source, sink, stop);
@@ -156,6 +169,15 @@ impl Daemon {
         if let Err(error) = thread::Builder::new().name("addresses".to_owned()).spawn(follow) {
             missing(&error);
         }
+    }
+}
+
+fn health_options(config: &Config) -> HealthOptions {
+    HealthOptions {
+        address: config.servers.healthz,
+        hard_fail: config.servers.hard_fail,
+        sync_period: config.periods.sync,
+        node_required: !matches!(config.source, Some(SourceConfig::Manifests(_))),
     }
 }
 

@@ -57,6 +57,9 @@ pub trait Observer: Send {
     /// This family needs a sync from now on: something changed, or the kernel was found to differ (core spec 6.1).
     fn queued(&mut self, _family: IpFamily) {}
 
+    /// All events that were told of so far are decided upon: whom they concern has been [`Observer::queued`].
+    fn decided(&mut self) {}
+
     /// A sync went in (core spec 6.5, step 6).
     fn synced(&mut self, _synced: &Synced<'_>) {}
 

@@ -1,5 +1,7 @@
 //! The loop, step by step, over a real driver and a backend that writes down what it is asked to do.
 
+mod health;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -565,6 +567,10 @@ impl Observer for Diary {
         self.note(format!("{} events", events.len()));
     }
 
+    fn decided(&mut self) {
+        self.note("decided".to_owned());
+    }
+
     fn committed(&mut self, commit: &proxier_core::cluster::Commit) {
         self.note(format!("committed {}", commit.snapshot(IpFamily::Ipv4).len()));
     }
@@ -599,22 +605,29 @@ fn whoever_follows_the_loop_is_told_everything_in_order() {
     bench.sync = bench.sync.observed_by(Box::new(Diary(Arc::clone(&said))));
     let told = || std::mem::take(&mut *said.lock().expect("no test panics while it holds this"));
     bench.step([Message::Events(vec![service("a", 1)])]);
-    assert_eq!(told(), ["1 events"], "nothing is asked for before the first complete list");
+    assert_eq!(told(), ["1 events", "decided"], "nothing is asked for before the first complete list");
     bench.step([Message::Events(vec![SourceEvent::Synced])]);
-    assert_eq!(told(), ["1 events", "committed 1", "queued IPv4", "synced fake IPv4 full None -> 1"]);
+    assert_eq!(
+        told(),
+        ["1 events", "committed 1", "queued IPv4", "decided", "synced fake IPv4 full None -> 1"]
+    );
     // Refused as a difference and as a whole: the sync fails, and the retry goes in.
     bench.kernel().failures = [RetryClass::Transient].into();
     bench.step([Message::Events(vec![service("b", 2)])]);
-    assert_eq!(told(), ["1 events", "committed 2", "queued IPv4", "failed IPv4 partial transient"]);
+    assert_eq!(
+        told(),
+        ["1 events", "committed 2", "queued IPv4", "decided", "failed IPv4 partial transient"]
+    );
     bench.pass(Duration::from_secs(1));
     bench.step([]);
-    assert_eq!(told(), ["synced fake IPv4 full Some(1) -> 2"]);
+    assert_eq!(told(), ["decided", "synced fake IPv4 full Some(1) -> 2"]);
     bench.kernel().findings = [drift()].into();
     bench.pass(VERIFY);
     bench.step([]);
+    assert_eq!(told(), ["decided"]);
     let comparison = bench.comparison();
     bench.step([comparison]);
-    assert_eq!(told(), ["verified IPv4 1", "queued IPv4", "synced fake IPv4 full Some(2) -> 2"]);
+    assert_eq!(told(), ["verified IPv4 1", "queued IPv4", "decided", "synced fake IPv4 full Some(2) -> 2"]);
     bench.sender.send(Message::Stop).expect("room");
     bench.sync.run(&bench.receiver).expect("told to stop");
     assert_eq!(told(), ["stopping"]);
