@@ -31,7 +31,7 @@ pub use self::node_ports::NodePorts;
 pub use self::state::{Moment, NodeState, State};
 pub(crate) use self::worker::Mailbox;
 use self::worker::{Process, Worker};
-use crate::events::{Event, EventRecorder, EventType, Regarding};
+use crate::events::{Event, EventRecorder, EventType};
 use crate::http::{Head, Response, Servers};
 use crate::sync::Observer;
 
@@ -184,7 +184,7 @@ pub fn start(
     node: NodeName,
     families: &[IpFamily],
     servers: &Servers,
-    events: Arc<dyn EventRecorder>,
+    events: &Arc<dyn EventRecorder>,
 ) -> Result<Running, HealthError> {
     let health = Arc::new(Health::new(State::new(options.sync_period, options.node_required)));
     health.started(families);
@@ -197,18 +197,12 @@ pub fn start(
     {
         let address = process.address();
         let note = format!("the health server cannot listen at {address}: {source}");
-        events.record(Event {
-            kind: EventType::Warning,
-            reason: "FailedToStartProxierHealthcheck",
-            action: "StartKubeProxy",
-            regarding: Regarding::Node(node),
-            note,
-        });
+        events.record(Event::node(EventType::Warning, "FailedToStartProxierHealthcheck", note));
         return Err(HealthError::Bind { address, source });
     }
     let mailbox = Arc::<Mailbox>::default();
     let ports = |family: &IpFamily| {
-        NodePorts::new(*family, node.clone(), servers.clone(), Arc::clone(&health), Arc::clone(&events))
+        NodePorts::new(*family, node.clone(), servers.clone(), Arc::clone(&health), Arc::clone(events))
     };
     let worker = Worker::new(Arc::clone(&mailbox), process, families.iter().map(ports).collect());
     let thread = thread::Builder::new().name("health".to_owned()).spawn(move || worker.run());

@@ -42,6 +42,8 @@ pub struct Entry {
     pub figures: Figures,
     /// Backends whose leftovers are removed once this one's rules are in force (iptables spec 9). One that is not built in is passed over.
     pub replaces: &'static [&'static str],
+    /// Keys of the section under whose old value something would stay in the kernel: they change with a start only, after a clean-up.
+    pub fixed: &'static [&'static str],
     build: Build,
 }
 
@@ -68,6 +70,7 @@ pub const BACKENDS: &[Entry] = &[
         section: Section { name: "nftables", keys: &backend_nftables::options::KEYS },
         figures: Figures { partial: true, transactions: true, ..Figures::NONE },
         replaces: &["iptables", "ipvs"],
+        fixed: &["table"],
         build: nftables::build,
     },
     #[cfg(feature = "iptables")]
@@ -82,6 +85,7 @@ pub const BACKENDS: &[Entry] = &[
             ..Figures::NONE
         },
         replaces: &["nftables", "ipvs"],
+        fixed: &["variant"],
         build: iptables::build,
     },
     #[cfg(feature = "ipvs")]
@@ -89,6 +93,7 @@ pub const BACKENDS: &[Entry] = &[
         section: Section { name: "ipvs", keys: &backend_ipvs::options::KEYS },
         figures: Figures { restores: true, by_service: true, ..Figures::NONE },
         replaces: &["nftables", "iptables"],
+        fixed: &["variant"],
         build: ipvs::build,
     },
 ];

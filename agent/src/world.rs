@@ -100,6 +100,14 @@ impl World {
         }
     }
 
+    /// Takes over other settings. What is the same in them changes nothing.
+    pub fn configure(&mut self, options: TrafficOptions, overrides: NodeOverrides) {
+        self.options = options;
+        self.overrides = overrides;
+        self.refresh_service_cidrs();
+        self.refresh_node();
+    }
+
     /// Takes over a batch of events.
     pub fn apply(&mut self, events: Vec<SourceEvent>) {
         for event in events {

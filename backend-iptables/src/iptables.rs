@@ -7,7 +7,7 @@ use proxier_core::backend::{
 };
 use proxier_core::changes::ChangeSet;
 use proxier_core::ids::IpFamily;
-use proxier_core::snapshot::Snapshot;
+use proxier_core::snapshot::{NodeContext, Snapshot};
 use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
 use proxier_xtables::accounting;
@@ -104,14 +104,20 @@ impl Iptables {
         Restorer { runner: &self.runner, tools: &found.tools, trial: &scratch, patience: self.patience }
     }
 
-    /// What a plan's rules count with must be there before them (iptables spec 5.2), and the setting that loopback node ports need (5.9).
-    fn prepare(&mut self, plan: &Plan) -> Result<(), Error> {
-        let env = plan.next.environment();
-        if env.loopback && self.family == IpFamily::Ipv4 && localnet::ensure(&Sysctl::new())? {
+    /// The setting that loopback node ports need (iptables spec 5.9).
+    fn route_localnet(&self, wanted: bool) -> Result<(), Error> {
+        if wanted && self.family == IpFamily::Ipv4 && localnet::ensure(&Sysctl::new())? {
             tracing::info!(
                 "net.ipv4.conf.all.route_localnet is 1 now: node ports answer on loopback addresses"
             );
         }
+        Ok(())
+    }
+
+    /// What a plan's rules count with must be there before them (iptables spec 5.2), and the setting that loopback node ports need (5.9).
+    fn settle(&mut self, plan: &Plan) -> Result<(), Error> {
+        let env = plan.next.environment();
+        self.route_localnet(env.loopback)?;
         let wanted =
             [(INVALID_DROPPED, env.facts.count_invalid), (LOCALHOST_ACCEPTED, env.facts.count_localhost)];
         let names: Vec<&str> = wanted.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name).collect();
@@ -187,7 +193,7 @@ impl Backend for Iptables {
 
     fn take_over(&mut self, plan: Plan) -> Result<TakeOver<Plan>, Error> {
         let found = self.found()?;
-        self.prepare(&plan)?;
+        self.settle(&plan)?;
         let saved = self.read_for(&found, || plan.next.desired())?;
         Ok(TakeOver::Differences(takeover::take_over(plan, &saved)))
     }
@@ -200,7 +206,7 @@ impl Backend for Iptables {
     fn apply(&mut self, plan: Plan, progress: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Error> {
         let found = self.found()?;
         let (inputs, next) = if plan.full {
-            self.prepare(&plan)?;
+            self.settle(&plan)?;
             let inputs = takeover::replace(&plan, &self.read(&found)?);
             let mut next = plan.into_next();
             next.rules = Counts::of_ports(&next.desired());
@@ -238,6 +244,10 @@ impl Backend for Iptables {
             facts: self.facts.clone(),
             patience: self.patience,
         }
+    }
+
+    fn prepare(&mut self, context: &NodeContext) -> Result<(), Error> {
+        self.route_localnet(context.node_ports_on_loopback)
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, Error> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::changes::ChangeSet;
 use crate::ids::{IpFamily, Protocol, ServicePortName};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NodeContext, Snapshot};
 
 /// How much of a plan the kernel takes or leaves as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -347,6 +347,15 @@ pub trait Backend: Send {
     fn observer(&self) -> Self
     where
         Self: Sized;
+
+    /// Makes the settings of this host that traffic needs with this backend and that want a privilege (core spec 7.8), and writes no rule: a process
+    /// that may less can do the rest later. `apply` makes them too. A backend without such settings leaves this as it is.
+    ///
+    /// # Errors
+    /// A setting that is neither right nor can be made so.
+    fn prepare(&mut self, _context: &NodeContext) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Removes everything that is ours, in a fresh process after a crash, twice in a row.
     ///

@@ -14,7 +14,7 @@ use crate::backend::{
 };
 use crate::changes::ChangeSet;
 use crate::ids::{Generation, IpFamily};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NodeContext, Snapshot};
 use crate::stale::StaleFlows;
 
 /// How much a sync may take for granted.
@@ -58,7 +58,7 @@ pub struct SyncReport {
     pub refused: Vec<Refused>,
     /// Features that could not be provided.
     pub unsupported: Vec<Unsupported>,
-    /// UDP flows that may have become stale.
+    /// UDP flows that may have become stale; to be looked for now that the rules are in the kernel.
     pub stale_flows: StaleFlows,
     /// Sync again after this long to remove leftovers.
     pub follow_up: Option<Duration>,
@@ -190,6 +190,11 @@ pub trait Instance: Send {
     /// # Errors
     /// When the kernel cannot be read.
     fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, SyncError>;
+    /// See [`Backend::prepare`].
+    ///
+    /// # Errors
+    /// A setting of this host that is neither right nor can be made so.
+    fn prepare(&mut self, context: &NodeContext) -> Result<(), SyncError>;
     /// See [`Backend::cleanup`]; nothing is believed afterwards.
     ///
     /// # Errors
@@ -354,6 +359,9 @@ impl<B: Backend + 'static> Instance for Driver<B> {
                     self.adopted = Some(Adopted { belief, snapshot: snapshot.clone() });
                     self.tainted = false;
                     let partial = depth == Depth::Partial && !whole;
+                    // What was missing may have been missing for a while.
+                    let repaired = !partial && report.operations > 0;
+                    let stale_flows = if repaired { stale_flows.after_repair() } else { stale_flows };
                     return Ok(SyncReport {
                         kind: if partial { SyncKind::Partial } else { SyncKind::Full },
                         generation: snapshot.generation(),
@@ -404,6 +412,10 @@ impl<B: Backend + 'static> Instance for Driver<B> {
 
     fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, SyncError> {
         self.backend.compare(snapshot).map_err(|e| self.error(snapshot.generation(), e))
+    }
+
+    fn prepare(&mut self, context: &NodeContext) -> Result<(), SyncError> {
+        self.backend.prepare(context).map_err(|e| self.error(Generation::default(), e))
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, SyncError> {

@@ -66,6 +66,8 @@ pub struct Reconciler {
     retry_at: Option<(Duration, SyncKind)>,
     failures: u32,
     verify_at: Option<Duration>,
+    /// Somebody asked for a comparison.
+    verify_asked: bool,
 }
 
 impl Reconciler {
@@ -80,6 +82,7 @@ impl Reconciler {
             retry_at: None,
             failures: 0,
             verify_at: None,
+            verify_asked: false,
         }
     }
 
@@ -132,7 +135,7 @@ impl Reconciler {
             let full = kinds.iter().flatten().any(|(_, k)| *k == SyncKind::Full);
             return Action::Sync(if full { SyncKind::Full } else { SyncKind::Partial });
         }
-        if self.verify_at.is_some_and(|at| at <= now) && request.is_none() {
+        if (self.verify_asked || self.verify_at.is_some_and(|at| at <= now)) && request.is_none() {
             return Action::Verify;
         }
         let times = [request.map(|r| r.0), retry.map(|r| r.0), self.verify_at];
@@ -166,13 +169,28 @@ impl Reconciler {
         }
     }
 
+    /// Somebody wants to know whether the kernel is as it should be: it is compared as soon as nothing is to be written.
+    pub fn verify_soon(&mut self) {
+        self.verify_asked = true;
+    }
+
     /// A comparison ended: drift asks for a full sync. One that could not be made is neither; the caller says `in_order` and it is tried again
     /// after the interval.
     pub fn verified(&mut self, now: Duration, in_order: bool) {
+        self.verify_asked = false;
         self.verify_at = self.policy.verify_interval.map(|i| now + i);
         if !in_order {
             self.request(SyncKind::Full);
         }
+    }
+
+    /// Takes over other periods. What was asked for, and what was scheduled by the old ones, stays, except for the next comparison, which is one new
+    /// interval away if the interval is another one.
+    pub fn set_policy(&mut self, now: Duration, policy: Policy) {
+        if policy.verify_interval != self.policy.verify_interval && self.last_end.is_some() {
+            self.verify_at = policy.verify_interval.map(|i| now + i);
+        }
+        self.policy = policy;
     }
 
     fn back_off(&self) -> Duration {

@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
+use crate::events::Regarding;
 use crate::source::{Object, SourceEvent};
 
 use super::*;
@@ -121,13 +122,14 @@ fn a_taken_port_is_tried_again_or_ends_the_start() {
     let taken = std::net::TcpListener::bind((ip, 10256)).expect("free");
     let servers = Servers::start().expect("a thread");
     let events = Arc::new(Recorded::default());
+    let recorder: Arc<dyn EventRecorder> = Arc::clone(&events) as _;
     let options = HealthOptions {
         address: Some(SocketAddr::from((ip, 10256))),
         hard_fail: true,
         sync_period: Duration::from_secs(30),
         node_required: false,
     };
-    let start_ = |options| start(options, NodeName::new("n"), &IpFamily::ALL, &servers, events.clone());
+    let start_ = |options| start(options, NodeName::new("n"), &IpFamily::ALL, &servers, &recorder);
     let error = start_(options).expect_err("the port is taken").to_string();
     assert!(error.starts_with(&format!("cannot serve health at {ip}:10256: ")), "{error}");
     let told = events.take();
@@ -135,7 +137,7 @@ fn a_taken_port_is_tried_again_or_ends_the_start() {
         panic!("{told:?}")
     };
     assert_eq!((*reason, *action), ("FailedToStartProxierHealthcheck", "StartKubeProxy"));
-    assert_eq!(*regarding, Regarding::Node(NodeName::new("n")));
+    assert_eq!(*regarding, Regarding::Node);
 
     let running = start_(HealthOptions { hard_fail: false, ..options }).expect("goes on without");
     assert_eq!(events.take(), []);
