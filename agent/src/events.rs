@@ -62,10 +62,10 @@ impl EventRecorder for LoggedEvents {
         let Event { kind, reason, action, regarding, note } = event;
         match kind {
             EventType::Normal => {
-                tracing::info!(reason, action, regarding = %regarding, note = %note, "event")
+                tracing::info!(reason, action, regarding = %regarding, note = %note, "event");
             }
             EventType::Warning => {
-                tracing::warn!(reason, action, regarding = %regarding, note = %note, "event")
+                tracing::warn!(reason, action, regarding = %regarding, note = %note, "event");
             }
         }
     }

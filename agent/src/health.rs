@@ -120,6 +120,11 @@ impl Health {
         self.note(State::handed_over);
     }
 
+    /// Takes over another `syncPeriod`, for a configuration that is read again.
+    pub fn set_sync_period(&self, sync_period: Duration) {
+        self.note(|state, _| state.set_sync_period(sync_period));
+    }
+
     /// Is what is desired in the kernel, or not late?
     #[must_use]
     pub fn is_healthy(&self) -> bool {
@@ -184,7 +189,7 @@ pub fn start(
     node: NodeName,
     families: &[IpFamily],
     servers: &Servers,
-    events: Arc<dyn EventRecorder>,
+    events: &Arc<dyn EventRecorder>,
 ) -> Result<Running, HealthError> {
     let health = Arc::new(Health::new(State::new(options.sync_period, options.node_required)));
     health.started(families);
@@ -208,7 +213,7 @@ pub fn start(
     }
     let mailbox = Arc::<Mailbox>::default();
     let ports = |family: &IpFamily| {
-        NodePorts::new(*family, node.clone(), servers.clone(), Arc::clone(&health), Arc::clone(&events))
+        NodePorts::new(*family, node.clone(), servers.clone(), Arc::clone(&health), Arc::clone(events))
     };
     let worker = Worker::new(Arc::clone(&mailbox), process, families.iter().map(ports).collect());
     let thread = thread::Builder::new().name("health".to_owned()).spawn(move || worker.run());

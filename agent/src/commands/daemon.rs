@@ -16,7 +16,7 @@ use super::Ended;
 use super::setup::Setup;
 use crate::cli::ConfigFlags;
 use crate::config::{Config, SourceConfig};
-use crate::events::LoggedEvents;
+use crate::events::{EventRecorder, LoggedEvents};
 use crate::health::{self, HealthOptions};
 use crate::http::Servers;
 use crate::service_manager::Notifier;
@@ -54,9 +54,9 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     })?;
     let servers = Servers::start().context("cannot start the thread of the HTTP servers")?;
     let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
-    let events = Arc::new(LoggedEvents);
+    let events: Arc<dyn EventRecorder> = Arc::new(LoggedEvents);
     let options = health_options(&setup.config);
-    let health = health::start(options, world.node_name().clone(), &families, &servers, events)?;
+    let health = health::start(options, world.node_name().clone(), &families, &servers, &events)?;
     let (to_loop, pending) = (sender.clone(), health.health());
     let sink = EventSink::new(move |batch| {
         pending.handed_over();

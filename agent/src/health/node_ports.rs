@@ -178,10 +178,9 @@ impl NodePorts {
         }
         let addresses = &self.addresses;
         for responder in self.responders.values_mut() {
-            if responder.sockets.keys().any(|ip| !addresses.contains(ip)) {
-                closing
-                    .extend(responder.sockets.extract_if(.., |ip, _| !addresses.contains(ip)).map(|s| s.1));
-            }
+            let gone: Vec<IpAddr> =
+                responder.sockets.keys().filter(|ip| !addresses.contains(ip)).copied().collect();
+            closing.extend(gone.into_iter().filter_map(|ip| responder.sockets.remove(&ip)));
         }
         closing.iter().for_each(ServerHandle::begin_close);
     }
@@ -214,13 +213,13 @@ impl NodePorts {
             .collect();
         order.sort();
         for (_, _, service) in order {
-            self.complete(service);
+            self.complete(&service);
         }
     }
 
     /// Opens what is lacking. A port that is new is open at all its addresses or at none.
-    fn complete(&mut self, service: ServiceName) {
-        let Some(responder) = self.responders.get(&service) else { return };
+    fn complete(&mut self, service: &ServiceName) {
+        let Some(responder) = self.responders.get(service) else { return };
         let lacking = self.addresses.iter().filter(|ip| !responder.sockets.contains_key(ip));
         let (mut opened, mut failed) = (Vec::new(), None);
         for ip in lacking {
@@ -237,12 +236,12 @@ impl NodePorts {
             if is_new {
                 opened.clear();
             }
-            self.tell(&service, address, &error);
+            self.tell(service, address, &error);
             self.incomplete.insert(service.clone());
         }
-        let Some(responder) = self.responders.get_mut(&service) else { return };
+        let Some(responder) = self.responders.get_mut(service) else { return };
         responder.sockets.extend(opened);
-        if !self.incomplete.contains(&service) && responder.told.take().is_some() {
+        if !self.incomplete.contains(service) && responder.told.take().is_some() {
             tracing::info!(service = %service, port = %responder.port, family = %self.family, "health check node port is served now");
         }
     }

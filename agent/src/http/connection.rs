@@ -60,7 +60,9 @@ impl Order {
 
     /// One more; the oldest goes if there is no room.
     fn admit(&mut self, connection: AbortHandle) {
-        while self.open.pop_front_if(|c| c.is_finished()).is_some() {}
+        while self.open.front().is_some_and(AbortHandle::is_finished) {
+            self.open.pop_front();
+        }
         if self.open.len() >= self.most {
             self.open.retain(|c| !c.is_finished());
         }
