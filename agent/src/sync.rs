@@ -38,6 +38,8 @@ pub enum Message {
     Instances(Vec<Box<dyn Instance>>),
     /// The source ended.
     SourceEnded(Result<(), SourceError>),
+    /// An operator wants something done.
+    Ordered(Order),
     /// Time to go.
     Stop,
 }
@@ -51,6 +53,15 @@ pub struct Settings {
     pub node: NodeOverrides,
     /// When to write and to look.
     pub policy: Policy,
+}
+
+/// What an operator can ask of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// A full sync of every family.
+    Sync,
+    /// A comparison of the kernel with what was programmed, of every family.
+    Verify,
 }
 
 /// Batches that are taken in before the next commit: enough to collapse a burst, few enough not to starve the kernel.
@@ -216,6 +227,7 @@ impl SyncLoop {
                 Message::Settings(settings) => self.change(*settings),
                 Message::Instances(instances) => self.replace(instances),
                 Message::Verified(family, generation, result) => self.verified(family, generation, result),
+                Message::Ordered(order) => self.order(order),
             }
             taken += 1;
             next = if taken < MAX_BATCHES { waiting.try_recv().ok() } else { None };
@@ -379,6 +391,22 @@ impl SyncLoop {
         }
     }
 
+    /// What was never ready, or is being compared already, is left alone.
+    fn order(&mut self, order: Order) {
+        let now = (self.clock)();
+        for lane in &mut self.lanes {
+            let family = lane.instance.family();
+            match order {
+                Order::Sync if lane.reconciler.is_ready() => {
+                    lane.reconciler.request(SyncKind::Full);
+                    self.observers.each(|o| o.queued(family));
+                }
+                Order::Verify if lane.programmed && !lane.verifying => lane.verify(&self.own, now),
+                Order::Sync | Order::Verify => {}
+            }
+        }
+    }
+
     /// The host's addresses decide about node ports and local traffic.
     fn refresh_addresses(&mut self) {
         match proxier_sys::addresses::host_addresses() {
@@ -416,9 +444,11 @@ impl Lane {
             Ok(report) => {
                 tell_report(&*self.instance, report, took, !self.programmed);
                 self.programmed = true;
-                let set_aside = self.instance.set_aside().len();
+                let left_out = self.instance.set_aside();
+                let set_aside = left_out.len();
                 let before = before.as_ref();
-                let synced = Synced { backend, family, kind, report, before, snapshot, set_aside, took };
+                let synced =
+                    Synced { backend, family, kind, report, before, snapshot, set_aside, left_out, took };
                 observers.each(|o| o.synced(&synced));
                 Outcome::Done { follow_up: report.follow_up, incomplete: set_aside > 0 }
             }

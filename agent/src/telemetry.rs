@@ -123,6 +123,16 @@ pub fn set_filter(filter: &str) -> Result<(), TelemetryError> {
     replace(filter).map_err(TelemetryError::Stuck)
 }
 
+/// The filter that stands for a verbosity of Kubernetes' programs: what they log at 4 and above is for whoever debugs them.
+#[must_use]
+pub fn verbosity(level: u32) -> &'static str {
+    match level {
+        0..=3 => "info",
+        4..=5 => "debug",
+        _ => "trace",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

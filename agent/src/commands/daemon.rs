@@ -23,12 +23,14 @@ use signal_hook::iterator::Signals;
 use super::reload::Reload;
 use super::setup::Setup;
 use super::{Ended, host};
+use crate::admin::{Board, Insight, MetricsOptions, Surroundings, attach};
 use crate::cli::ConfigFlags;
 use crate::config::{Config, SourceConfig};
 use crate::conntrack::Cleaner;
 use crate::events::{Event, EventType, Logged, SharedRecorder};
-use crate::health::{self, Health, HealthOptions};
+use crate::health::{self, Answers, Health, HealthOptions};
 use crate::http::Servers;
+use crate::metrics::{ClientMetrics, Metrics, ProbeCounts, wall_clock};
 use crate::service_manager::Notifier;
 use crate::source::kubernetes::Recorder;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
@@ -85,20 +87,40 @@ impl Daemon {
         reload.follow(flags.config.as_deref().map(Path::new), stop)?;
         let servers = Servers::start().context("cannot start the thread of the HTTP servers")?;
         let node = setup.node_name()?;
-        let health = health::start(health_options(&setup.config), node, &families, &servers, &self.events)?;
-        self.start_source(health.health())?;
+        let health =
+            health::start(health_options(&setup.config), node.clone(), &families, &servers, &self.events)?;
+        let insight = insight(setup, &families);
+        let answers = health.health();
+        insight.metrics.probes(move || probe_counts(answers.answers()));
+        let world = setup.world()?;
+        let surroundings = Surroundings {
+            insight: Arc::clone(&insight),
+            servers: servers.clone(),
+            node,
+            source: setup.source_kind(),
+            problems: world.problems().clone(),
+            printers: instances.iter().map(|i| i.printer()).collect(),
+            messages: sender.clone(),
+            events: Arc::clone(&self.events),
+        };
+        let (follower, attached) = attach(metrics_options(setup), surroundings)?;
+        self.start_source(health.health(), Arc::clone(insight.metrics.client()))?;
         notifier.status("waiting for the first complete list");
-        let cleaner = Cleaner::start(|_| {}).context("cannot start the thread that deletes stale flows")?;
+        let cleaner =
+            Cleaner::start(move |pass| insight.metrics.conntrack_pass(pass.family, pass.took, pass.deleted));
+        let cleaner = cleaner.context("cannot start the thread that deletes stale flows")?;
         let config = setup.config.clone();
         let check = Box::new(move |node: &_| host::check_start(&config, &families, node));
         let policy = setup.settings().policy;
-        let sync = SyncLoop::new(setup.world()?, instances, policy, sender.clone())
+        let sync = SyncLoop::new(world, instances, policy, sender.clone())
             .telling(notifier)
             .clearing(setup.replaced())
             .checking(check)
             .observed_by(health.observer())
+            .observed_by(follower)
             .observed_by(Box::new(cleaner));
         let result = sync.run(messages);
+        drop(attached);
         health.stop();
         Ok(result?)
     }
@@ -120,8 +142,8 @@ impl Daemon {
         Ok(())
     }
 
-    fn start_source(&self, health: Arc<Health>) -> anyhow::Result<()> {
-        let source = self.setup.source(false)?;
+    fn start_source(&self, health: Arc<Health>, requests: Arc<ClientMetrics>) -> anyhow::Result<()> {
+        let source = self.setup.counted_source(false, requests)?;
         let to_loop = self.sender.clone();
         let sink = EventSink::new(move |batch| {
             health.handed_over();
@@ -170,6 +192,31 @@ impl Daemon {
             missing(&error);
         }
     }
+}
+
+/// Values and state of these families.
+fn insight(setup: &Setup, families: &[IpFamily]) -> Arc<Insight> {
+    let mode = &setup.config.mode;
+    let metrics = Metrics::new(mode, setup.figures(), families, wall_clock);
+    Insight::new(metrics, Board::new(setup.backend(), families, wall_clock))
+}
+
+fn metrics_options(setup: &Setup) -> MetricsOptions {
+    let config = &setup.config;
+    MetricsOptions {
+        address: config.servers.metrics,
+        hard_fail: config.servers.hard_fail,
+        profiling: config.servers.profiling,
+        admin_socket: config.admin.socket.clone(),
+        mode: config.mode.clone(),
+        configz: config.configz(),
+    }
+}
+
+/// Answers of `/healthz` and of `/livez` by status code.
+fn probe_counts(answers: Answers) -> (ProbeCounts, ProbeCounts) {
+    let Answers { healthz_200, healthz_503, livez_200, livez_503 } = answers;
+    (vec![(200, healthz_200), (503, healthz_503)], vec![(200, livez_200), (503, livez_503)])
 }
 
 fn health_options(config: &Config) -> HealthOptions {

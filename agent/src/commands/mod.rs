@@ -1,5 +1,6 @@
 //! The subcommands: assembly of configuration, source, core and backend.
 
+mod admin;
 mod choice;
 mod daemon;
 mod host;
@@ -15,6 +16,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
+pub use self::admin::AdminArgs;
 use self::setup::Setup;
 use crate::cli::{BaseFlags, Command, ConfigFlags};
 use crate::lab;
@@ -46,6 +48,10 @@ pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
             writeln!(out, "proxier {}", env!("CARGO_PKG_VERSION"))?;
             Ok(Ended::Well)
         }
+        Command::Status(args) => admin::status(&args, out),
+        Command::Snapshot(args) => admin::snapshot(&args, out),
+        Command::Rules(args) => admin::rules(&args, out),
+        Command::Syncs(args) => admin::syncs(&args, out),
         Command::Lab(args) => match lab::exec(&args.args)? {},
     }
 }

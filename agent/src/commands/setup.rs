@@ -1,5 +1,7 @@
 //! What every subcommand starts from.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, bail};
 use proxier_core::cluster::{Commit, DetectLocal};
 use proxier_core::driver::Instance;
@@ -9,6 +11,7 @@ use proxier_core::reconcile::Policy;
 use super::choice::{self, Choice, Verdict};
 use crate::cli::{BaseFlags, ConfigFlags};
 use crate::config::{Config, Draft, KubernetesConfig, Periods, SourceConfig};
+use crate::metrics::{ClientMetrics, Figures};
 use crate::registry::{self, Entry, Factory};
 use crate::source::kubernetes::{Access, Kubernetes, NodeNeeds, Rate};
 use crate::source::manifests::Manifests;
@@ -124,6 +127,25 @@ impl Setup {
         self.replaced.iter().flat_map(|f| IpFamily::ALL.map(|family| f.instance(family))).collect()
     }
 
+    /// The kind of the source, in a word.
+    pub(super) fn source_kind(&self) -> &'static str {
+        match self.config.source {
+            Some(SourceConfig::Manifests(_)) => "manifests",
+            _ => "kubernetes",
+        }
+    }
+
+    /// The backend's name.
+    pub(super) fn backend(&self) -> &'static str {
+        registry::BACKENDS.iter().map(|b| b.section.name).find(|n| *n == self.config.mode).unwrap_or_default()
+    }
+
+    /// What the backend counts.
+    pub(super) fn figures(&self) -> Figures {
+        let entry = registry::BACKENDS.iter().find(|b| b.section.name == self.config.mode);
+        entry.map(|e| e.figures).unwrap_or_default()
+    }
+
     pub(super) fn node_name(&self) -> anyhow::Result<NodeName> {
         let host = proxier_sys::sysctl::Sysctl::new().read("kernel/hostname").unwrap_or_default();
         self.config.node_name(&host).context("no node name: give --node or hostnameOverride")
@@ -147,6 +169,15 @@ impl Setup {
     /// The source that was named; in a pod with a service account, the API server if none was. With `once` it ends when everything
     /// there is has been delivered.
     pub(super) fn source(&self, once: bool) -> anyhow::Result<Box<dyn Source>> {
+        self.counted_source(once, Arc::default())
+    }
+
+    /// The same, and its requests are counted there.
+    pub(super) fn counted_source(
+        &self,
+        once: bool,
+        requests: Arc<ClientMetrics>,
+    ) -> anyhow::Result<Box<dyn Source>> {
         if let Some(SourceConfig::Manifests(manifests)) = &self.config.source {
             let source = Manifests::new(&manifests.path).poll(manifests.poll);
             return Ok(Box::new(if once { source.once() } else { source }));
@@ -157,7 +188,8 @@ impl Setup {
             addresses: overrides.ips.ipv4.is_none() && overrides.ips.ipv6.is_none(),
             pod_cidrs: self.config.detect_local == DetectLocal::NodeCidr && overrides.pod_cidrs.is_empty(),
         };
-        let source = Kubernetes::new(access, self.node_name()?).needs(needs).rate(self.rate());
+        let source =
+            Kubernetes::new(access, self.node_name()?).needs(needs).rate(self.rate()).counted(requests);
         Ok(Box::new(if once { source.once() } else { source }))
     }
 

@@ -408,6 +408,23 @@ fn a_kernel_that_cannot_be_read_is_read_again_later() {
 
 /// Cases: core-11.61, report-C3-31
 #[test]
+fn an_operator_may_ask_for_a_sync_or_a_comparison() {
+    let mut bench = Bench::new(&[IpFamily::Ipv4]);
+    let orders = || [Order::Sync, Order::Verify].map(Message::Ordered);
+    assert_eq!(bench.step(orders()), [], "not before the first complete list");
+    let mut bench = Bench::running(2);
+    assert_eq!(bench.step([Message::Ordered(Order::Sync)]), full(2));
+    assert_eq!(bench.step([]), [], "once");
+    bench.step([Message::Ordered(Order::Verify), Message::Ordered(Order::Verify)]);
+    let comparison = bench.comparison();
+    bench.step([comparison]);
+    assert!(bench.receiver.try_recv().is_err(), "one comparison at a time");
+    bench.step([Message::Ordered(Order::Verify)]);
+    bench.comparison();
+    assert_eq!(bench.calls(), [Verify("verify-IPv4".to_owned())]);
+}
+
+#[test]
 fn a_failure_is_tried_again_in_full_and_loses_nothing() {
     let mut bench = Bench::running(2);
     // a partial plan that fails transiently, then each retry

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,10 +51,12 @@ impl Recorder {
     /// # Errors
     /// When there is no thread or no runtime to be had.
     pub fn start(access: Access, node: NodeName, rate: Rate) -> io::Result<Self> {
+        // The source's requests are counted; these are few.
+        let metrics = Arc::default();
         let (queue, events) = channel(WAITING);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("events".to_owned()).spawn(move || {
-            let writer = Writer { link: Link::new(access, ANSWER, rate), node, denied: false };
+            let writer = Writer { link: Link::new(access, ANSWER, rate, metrics), node, denied: false };
             runtime.block_on(writer.run(events));
             runtime.shutdown_background();
         })?;
