@@ -1,12 +1,12 @@
-//! What is told to the people of a cluster as Events (core spec 7.10). Who writes them to the API, and who only logs them, implements
-//! [`EventRecorder`].
+//! Events for those who look with `kubectl describe` (core spec 7.10): what happened to this node and to Services on it.
 
 use std::fmt;
+use std::sync::Arc;
 
-use proxier_core::ids::{NodeName, ServiceName};
+use proxier_core::ids::ServiceName;
 
-/// How serious an event is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Is it good or bad news?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// As it should be.
     Normal,
@@ -14,11 +14,20 @@ pub enum EventType {
     Warning,
 }
 
-/// The object that an event is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+impl fmt::Display for EventType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        })
+    }
+}
+
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Regarding {
-    /// A Node.
-    Node(NodeName),
+    /// This node.
+    Node,
     /// A Service.
     Service(ServiceName),
 }
@@ -26,47 +35,77 @@ pub enum Regarding {
 impl fmt::Display for Regarding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Node(name) => write!(f, "Node {name}"),
+            Self::Node => f.write_str("this node"),
             Self::Service(name) => write!(f, "Service {name}"),
         }
     }
 }
 
-/// An event, as `events.k8s.io/v1` has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// How serious it is.
+    /// Good or bad.
     pub kind: EventType,
-    /// Why, in one word for machines.
+    /// What happened, in one word.
     pub reason: &'static str,
-    /// What was being done, in one word for machines.
+    /// What was being done.
     pub action: &'static str,
     /// What it is about.
     pub regarding: Regarding,
-    /// What happened, for people.
+    /// More, for people; may be empty.
     pub note: String,
 }
 
-/// Takes events.
+impl Event {
+    /// This node's proxy started.
+    #[must_use]
+    pub fn starting() -> Self {
+        Self::node(EventType::Normal, "Starting", "")
+    }
+
+    /// Something about this node's proxy; the action is the reference's.
+    #[must_use]
+    pub fn node(kind: EventType, reason: &'static str, note: impl Into<String>) -> Self {
+        Self { kind, reason, action: "StartKubeProxy", regarding: Regarding::Node, note: note.into() }
+    }
+
+    /// A Service's health check port cannot be served.
+    #[must_use]
+    pub fn no_health_port(service: ServiceName, note: impl Into<String>) -> Self {
+        Self {
+            kind: EventType::Warning,
+            reason: "FailedToStartServiceHealthcheck",
+            action: "Listen",
+            regarding: Regarding::Service(service),
+            note: note.into(),
+        }
+    }
+}
+
+/// Where events go. Recording never blocks, and an event may be lost: the log has it in any case.
 pub trait EventRecorder: Send + Sync {
-    /// Takes one. Must not block: whoever calls has something more important to do.
+    /// Takes an event.
     fn record(&self, event: Event);
 }
 
-/// Only logs them.
+/// Events go to the log and nowhere else.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LoggedEvents;
+pub struct Logged;
 
-impl EventRecorder for LoggedEvents {
+impl EventRecorder for Logged {
     fn record(&self, event: Event) {
-        let Event { kind, reason, action, regarding, note } = event;
-        match kind {
-            EventType::Normal => {
-                tracing::info!(reason, action, regarding = %regarding, note = %note, "event");
-            }
-            EventType::Warning => {
-                tracing::warn!(reason, action, regarding = %regarding, note = %note, "event");
-            }
-        }
+        log(&event);
+    }
+}
+
+/// A recorder that several hold.
+pub type SharedRecorder = Arc<dyn EventRecorder>;
+
+/// Writes an event to the log.
+pub(crate) fn log(event: &Event) {
+    let Event { kind, reason, regarding, note, .. } = event;
+    match kind {
+        EventType::Normal => tracing::info!(reason, regarding = %regarding, note, "event"),
+        EventType::Warning => tracing::warn!(reason, regarding = %regarding, note, "event"),
     }
 }

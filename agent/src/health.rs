@@ -31,7 +31,7 @@ pub use self::node_ports::NodePorts;
 pub use self::state::{Moment, NodeState, State};
 pub(crate) use self::worker::Mailbox;
 use self::worker::{Process, Worker};
-use crate::events::{Event, EventRecorder, EventType, Regarding};
+use crate::events::{Event, EventRecorder, EventType};
 use crate::http::{Head, Response, Servers};
 use crate::sync::Observer;
 
@@ -202,13 +202,7 @@ pub fn start(
     {
         let address = process.address();
         let note = format!("the health server cannot listen at {address}: {source}");
-        events.record(Event {
-            kind: EventType::Warning,
-            reason: "FailedToStartProxierHealthcheck",
-            action: "StartKubeProxy",
-            regarding: Regarding::Node(node),
-            note,
-        });
+        events.record(Event::node(EventType::Warning, "FailedToStartProxierHealthcheck", note));
         return Err(HealthError::Bind { address, source });
     }
     let mailbox = Arc::<Mailbox>::default();

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use agent::cli::Cli;
 use agent::commands::{self, Ended};
-use clap::Parser as _;
 
 #[expect(clippy::print_stderr, reason = "the program's last words before it fails")]
 fn main() -> ExitCode {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let ended = commands::run(Cli::parse().command, &mut out);
+    let command = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    let ended = commands::run(command, &mut out);
     let flushed = std::io::Write::flush(&mut out).map_err(anyhow::Error::from);
     match ended.and_then(|ended| flushed.map(|()| ended)) {
         Ok(Ended::Well) => ExitCode::SUCCESS,

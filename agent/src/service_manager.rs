@@ -57,6 +57,14 @@ impl Notifier {
         self.send(&format!("READY=1\nSTATUS={}", one_line(line)));
     }
 
+    /// The configuration is read again. The manager waits for [`Notifier::ready`]; it knows by the time, in microseconds of the monotonic clock, which
+    /// request this answers (`systemd.service(5)`, `Type=notify-reload`).
+    pub fn reloading(&self) {
+        let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
+        let micros = now.map_or(0, |t| t.tv_sec() * 1_000_000 + t.tv_nsec() / 1000);
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reading the configuration again"));
+    }
+
     /// About to end; the rules stay.
     pub fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=stopping; the rules stay in force");
@@ -105,6 +113,24 @@ mod tests {
         let manager = UnixDatagram::bind_addr(&address).expect("bound");
         Notifier::at(&format!("@{name}").into()).expect("a name").status("x");
         assert_eq!(heard(&manager), "STATUS=x");
+    }
+
+    #[test]
+    fn a_reload_says_when_it_began() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("bound");
+        let notifier = Notifier::at(&path.into_os_string()).expect("a path");
+        let micros = |said: &str| {
+            let line = said.lines().find_map(|l| l.strip_prefix("MONOTONIC_USEC=")).expect("a time");
+            line.parse::<u64>().expect("a number")
+        };
+        notifier.reloading();
+        let first = heard(&manager);
+        assert!(first.starts_with("RELOADING=1\n"), "{first}");
+        notifier.reloading();
+        assert!(micros(&heard(&manager)) >= micros(&first));
+        assert!(micros(&first) > 0);
     }
 
     #[test]

@@ -1,34 +1,67 @@
 //! The sync loop: one thread owns the world and the backend instances, and does what the reconciler says. No locks.
 
 mod observer;
+mod tell;
 
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use proxier_core::backend::{Drift, Progress};
-use proxier_core::driver::{Instance, SyncError, SyncKind, SyncReport, Verification};
+use proxier_core::cluster::TrafficOptions;
+use proxier_core::driver::{Instance, SyncError, SyncKind, Verification};
 use proxier_core::ids::{Generation, IpFamily};
+use proxier_core::model::NodeFacts;
 use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
 use proxier_core::snapshot::Snapshot;
 
 pub use self::observer::{Failed, Observer, Synced};
+use self::tell::{clear, tell_conflicts, tell_report};
+use crate::config::NodeOverrides;
 use crate::service_manager::Notifier;
 use crate::source::{SourceError, SourceEvent};
 use crate::world::World;
 
 /// What wakes the loop.
-#[derive(Debug)]
 pub enum Message {
     /// Objects changed.
     Events(Vec<SourceEvent>),
     /// A comparison of the kernel with the belief ended.
     Verified(IpFamily, Generation, Result<Drift, SyncError>),
+    /// The addresses of this host changed: these are all of them, each with the name of its interface.
+    Addresses(Vec<(String, IpAddr)>),
+    /// Settings changed.
+    Settings(Box<Settings>),
+    /// Instances with other options, one for each family that is served: they take the place of those there are, and take over their rules.
+    Instances(Vec<Box<dyn Instance>>),
     /// The source ended.
     SourceEnded(Result<(), SourceError>),
+    /// An operator wants something done.
+    Ordered(Order),
     /// Time to go.
     Stop,
+}
+
+/// What of the configuration may change while the loop runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// What decides about traffic.
+    pub traffic: TrafficOptions,
+    /// What wins over the Node object.
+    pub node: NodeOverrides,
+    /// When to write and to look.
+    pub policy: Policy,
+}
+
+/// What an operator can ask of the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// A full sync of every family.
+    Sync,
+    /// A comparison of the kernel with what was programmed, of every family.
+    Verify,
 }
 
 /// Batches that are taken in before the next commit: enough to collapse a burst, few enough not to starve the kernel.
@@ -61,7 +94,11 @@ pub struct SyncLoop {
     /// Backends that ran here before, perhaps.
     replaced: Vec<Box<dyn Instance>>,
     observers: Observers,
+    check: Option<Check>,
 }
+
+/// Looks at the node before anything is written.
+type Check = Box<dyn FnOnce(&NodeFacts) -> Result<(), SourceError>>;
 
 /// All who follow the loop.
 #[derive(Default)]
@@ -95,17 +132,20 @@ impl SyncLoop {
         own: SyncSender<Message>,
         clock: Clock,
     ) -> Self {
-        let lane = |instance| Lane {
-            instance,
-            reconciler: Reconciler::new(policy),
-            snapshot: None,
-            verifying: false,
-            programmed: false,
-        };
-        let lanes = instances.into_iter().map(lane).collect();
+        let lanes = instances.into_iter().map(|instance| Lane::new(instance, policy)).collect();
         let (notifier, observers) = (Notifier::default(), Observers::default());
-        Self { world, lanes, clock, own, notifier, ready: false, replaced: Vec::new(), observers }
-            .telling(Notifier::default())
+        Self {
+            world,
+            lanes,
+            clock,
+            own,
+            notifier,
+            ready: false,
+            replaced: Vec::new(),
+            observers,
+            check: None,
+        }
+        .telling(Notifier::default())
     }
 
     /// The same, and a service manager is told how far the loop is.
@@ -131,6 +171,12 @@ impl SyncLoop {
     pub fn observed_by(mut self, observer: Box<dyn Observer>) -> Self {
         self.observers.0.push(observer);
         self
+    }
+
+    /// The same, and with the first complete list the node's facts are looked at; with an error the loop ends and nothing was written.
+    #[must_use]
+    pub fn checking(self, check: Check) -> Self {
+        Self { check: Some(check), ..self }
     }
 
     /// Runs until told to stop. The kernel keeps what was programmed.
@@ -177,18 +223,48 @@ impl SyncLoop {
                     self.observers.each(|o| o.events(&events));
                     self.world.apply(events);
                 }
+                Message::Addresses(addresses) => self.world.set_host_addresses(addresses),
+                Message::Settings(settings) => self.change(*settings),
+                Message::Instances(instances) => self.replace(instances),
                 Message::Verified(family, generation, result) => self.verified(family, generation, result),
+                Message::Ordered(order) => self.order(order),
             }
             taken += 1;
             next = if taken < MAX_BATCHES { waiting.try_recv().ok() } else { None };
         }
-        self.publish();
+        if let Err(error) = self.publish() {
+            return ControlFlow::Break(Err(error));
+        }
         self.observers.each(|o| o.decided());
         for at in 0..self.lanes.len() {
             self.act(at);
         }
         self.tell_ready();
         ControlFlow::Continue(())
+    }
+
+    /// What is the same in the new settings changes nothing: no rule is written for it.
+    fn change(&mut self, settings: Settings) {
+        let Settings { traffic, node, policy } = settings;
+        let now = (self.clock)();
+        self.world.configure(traffic, node);
+        for lane in &mut self.lanes {
+            lane.reconciler.set_policy(now, policy);
+        }
+    }
+
+    /// The new instances know nothing of the kernel: their first sync is a full one, which takes over what is there.
+    fn replace(&mut self, instances: Vec<Box<dyn Instance>>) {
+        for instance in instances {
+            let family = instance.family();
+            let Some(lane) = self.lanes.iter_mut().find(|l| l.instance.family() == family) else { continue };
+            lane.instance = instance;
+            lane.tell_progress(self.notifier.another());
+            lane.reconciler.request(SyncKind::Full);
+            if lane.snapshot.is_some() {
+                self.observers.each(|o| o.queued(family));
+            }
+        }
     }
 
     /// How long nothing needs to be done; `None` until a message comes.
@@ -203,16 +279,19 @@ impl SyncLoop {
     }
 
     /// Commits what came in and asks the lanes that it concerns for a sync. Nothing happens before the first complete list.
-    fn publish(&mut self) {
+    fn publish(&mut self) -> Result<(), SourceError> {
         if !self.world.synced() {
-            return;
+            return Ok(());
         }
         let first = self.lanes.iter().any(|l| l.snapshot.is_none());
         if first {
             self.refresh_addresses();
+            if let Some(check) = self.check.take() {
+                check(self.world.node())?;
+            }
         }
         if !first && !self.world.has_pending() {
-            return;
+            return Ok(());
         }
         let commit = self.world.commit();
         self.observers.each(|o| o.committed(&commit));
@@ -239,6 +318,7 @@ impl SyncLoop {
                 "first complete list"
             );
         }
+        Ok(())
     }
 
     fn act(&mut self, at: usize) {
@@ -311,6 +391,22 @@ impl SyncLoop {
         }
     }
 
+    /// What was never ready, or is being compared already, is left alone.
+    fn order(&mut self, order: Order) {
+        let now = (self.clock)();
+        for lane in &mut self.lanes {
+            let family = lane.instance.family();
+            match order {
+                Order::Sync if lane.reconciler.is_ready() => {
+                    lane.reconciler.request(SyncKind::Full);
+                    self.observers.each(|o| o.queued(family));
+                }
+                Order::Verify if lane.programmed && !lane.verifying => lane.verify(&self.own, now),
+                Order::Sync | Order::Verify => {}
+            }
+        }
+    }
+
     /// The host's addresses decide about node ports and local traffic.
     fn refresh_addresses(&mut self) {
         match proxier_sys::addresses::host_addresses() {
@@ -321,6 +417,11 @@ impl SyncLoop {
 }
 
 impl Lane {
+    fn new(instance: Box<dyn Instance>, policy: Policy) -> Self {
+        let reconciler = Reconciler::new(policy);
+        Self { instance, reconciler, snapshot: None, verifying: false, programmed: false }
+    }
+
     /// A sync of several steps says after each how far it is.
     fn tell_progress(&mut self, notifier: Notifier) {
         let (backend, family) = (self.instance.name(), self.instance.family());
@@ -343,9 +444,11 @@ impl Lane {
             Ok(report) => {
                 tell_report(&*self.instance, report, took, !self.programmed);
                 self.programmed = true;
-                let set_aside = self.instance.set_aside().len();
+                let left_out = self.instance.set_aside();
+                let set_aside = left_out.len();
                 let before = before.as_ref();
-                let synced = Synced { backend, family, kind, report, before, snapshot, set_aside, took };
+                let synced =
+                    Synced { backend, family, kind, report, before, snapshot, set_aside, left_out, took };
                 observers.each(|o| o.synced(&synced));
                 Outcome::Done { follow_up: report.follow_up, incomplete: set_aside > 0 }
             }
@@ -387,72 +490,6 @@ impl Lane {
                 tracing::warn!(error = %error, "cannot start a thread to compare the kernel");
                 self.reconciler.verified(now, true);
             }
-        }
-    }
-}
-
-/// Removes what a backend left behind when another one ran here. What cannot be removed is told and left.
-fn clear(mut replaced: Box<dyn Instance>) {
-    let (backend, family) = (replaced.name(), replaced.family());
-    match replaced.cleanup() {
-        Ok(report) => {
-            if !report.removed.is_empty() {
-                tracing::info!(backend, %family, objects = report.removed.len(), "removed what another backend left");
-            }
-            for what in report.removed {
-                tracing::debug!(backend, %family, what = %what, "removed");
-            }
-            for what in report.stayed {
-                tracing::warn!(backend, %family, what = %what, "another backend's leftover stays");
-            }
-        }
-        Err(error) => {
-            tracing::warn!(backend, %family, error = %error.source, "cannot remove what another backend left");
-        }
-    }
-}
-
-fn tell_report(instance: &dyn Instance, report: &SyncReport, took: Duration, first: bool) {
-    let (backend, family) = (instance.name(), instance.family());
-    for setback in &report.setbacks {
-        tracing::warn!(backend, %family, error = %setback, "plan refused; tried again");
-    }
-    for refused in &report.refused {
-        tracing::error!(backend, %family, service.port = %refused.port, reason = %refused.reason, "service port set aside");
-    }
-    for unsupported in &report.unsupported {
-        tracing::warn!(backend, %family, service.port = %unsupported.port, feature = %unsupported.feature, "not supported");
-    }
-    if report.operations == 0 && !first {
-        return;
-    }
-    tracing::info!(
-        backend,
-        %family,
-        generation = report.generation.0,
-        sync.kind = %report.kind,
-        ports.changed = report.changed_ports,
-        plan.ops = report.operations,
-        plan.messages = report.messages,
-        plan.bytes = report.bytes,
-        duration.ms = took.as_secs_f64() * 1000.0,
-        "synced"
-    );
-}
-
-/// Frontends that two service ports wish for: told when the snapshot that shows them is published.
-fn tell_conflicts(old: Option<&Snapshot>, new: &Snapshot) {
-    let changes = proxier_core::changes::ChangeSet::between(old, new);
-    for change in &changes.ports {
-        let before = change.old.as_ref().map_or(&[][..], |p| &p.conflicts);
-        let Some(port) = &change.new else { continue };
-        for conflict in port.conflicts.iter().filter(|c| !before.contains(c)) {
-            tracing::warn!(
-                service.port = %port.name,
-                frontend = %conflict.frontend,
-                winner = %conflict.winner,
-                "frontend belongs to an older service"
-            );
         }
     }
 }

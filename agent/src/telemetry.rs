@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -56,7 +57,18 @@ pub enum TelemetryError {
     /// Something else in this process set up logging before.
     #[error("logging is already set up: {0}")]
     AlreadySet(String),
+    /// [`init`] was not called.
+    #[error("logging is not set up")]
+    NotSet,
+    /// The filter could not be put in place of the old one.
+    #[error("the log filter stays as it is: {0}")]
+    Stuck(String),
 }
+
+/// Puts another filter in place.
+type Replace = Box<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>;
+
+static REPLACE: OnceLock<Replace> = OnceLock::new();
 
 /// Reads a log filter: a level (`error`, `warn`, `info`, `debug`, `trace`, `off`), or a comma list of levels and
 /// `target=level`, e.g. `info,agent::source=debug`.
@@ -78,13 +90,47 @@ pub fn parse_filter(text: &str) -> Result<EnvFilter, TelemetryError> {
 /// # Errors
 /// A filter that cannot be read, or logging that is already set up.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(parse_filter(filter)?).with_writer(std::io::stderr);
-    let done = match format {
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).finish().try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(true).finish().try_init(),
+    let filter = parse_filter(filter)?;
+    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    let (done, replace): (_, Replace) = match format {
+        LogFormat::Text => {
+            let builder = builder.with_ansi(std::io::stderr().is_terminal());
+            let builder = builder.with_env_filter(filter).with_filter_reloading();
+            let handle = builder.reload_handle();
+            let replace = move |filter| handle.reload(filter).map_err(|e| e.to_string());
+            (builder.finish().try_init(), Box::new(replace))
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_current_span(true);
+            let builder = builder.with_env_filter(filter).with_filter_reloading();
+            let handle = builder.reload_handle();
+            let replace = move |filter| handle.reload(filter).map_err(|e| e.to_string());
+            (builder.finish().try_init(), Box::new(replace))
+        }
     };
-    done.map_err(|e| TelemetryError::AlreadySet(e.to_string()))
+    done.map_err(|e| TelemetryError::AlreadySet(e.to_string()))?;
+    let _ = REPLACE.set(replace);
+    Ok(())
+}
+
+/// Puts another filter in the place of the one that [`init`] was given.
+///
+/// # Errors
+/// A filter that cannot be read, or logging that is not set up.
+pub fn set_filter(filter: &str) -> Result<(), TelemetryError> {
+    let filter = parse_filter(filter)?;
+    let replace = REPLACE.get().ok_or(TelemetryError::NotSet)?;
+    replace(filter).map_err(TelemetryError::Stuck)
+}
+
+/// The filter that stands for a verbosity of Kubernetes' programs: what they log at 4 and above is for whoever debugs them.
+#[must_use]
+pub fn verbosity(level: u32) -> &'static str {
+    match level {
+        0..=3 => "info",
+        4..=5 => "debug",
+        _ => "trace",
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! From a source's events to the core's cluster: every object goes through intake, and what is wrong with it is told once.
 
+mod problems;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use proxier_core::intake;
 use proxier_core::ip::parse_cidr;
 use proxier_core::model::{NodeFacts, SliceName};
 
+pub use self::problems::Problems;
 use crate::config::NodeOverrides;
 use crate::source::{Object, ObjectKey, ObjectKind, SourceEvent};
 
@@ -33,7 +36,7 @@ pub struct World {
     node_seen: bool,
     host_addresses: Vec<std::net::IpAddr>,
     synced: bool,
-    told: BTreeMap<String, Vec<String>>,
+    told: Problems,
 }
 
 impl World {
@@ -50,7 +53,7 @@ impl World {
             node_seen: false,
             host_addresses: Vec::new(),
             synced: false,
-            told: BTreeMap::new(),
+            told: Problems::default(),
         };
         world.refresh_node();
         world
@@ -97,6 +100,14 @@ impl World {
         }
     }
 
+    /// Takes over other settings. What is the same in them changes nothing.
+    pub fn configure(&mut self, options: TrafficOptions, overrides: NodeOverrides) {
+        self.options = options;
+        self.overrides = overrides;
+        self.refresh_service_cidrs();
+        self.refresh_node();
+    }
+
     /// Takes over a batch of events.
     pub fn apply(&mut self, events: Vec<SourceEvent>) {
         for event in events {
@@ -126,9 +137,10 @@ impl World {
         self.cluster.has_pending()
     }
 
-    /// What is wrong with objects and files now.
-    pub fn problems(&self) -> impl Iterator<Item = &str> {
-        self.told.values().flatten().map(String::as_str)
+    /// What is wrong with objects and files now. A clone goes on to show it, on any thread.
+    #[must_use]
+    pub fn problems(&self) -> &Problems {
+        &self.told
     }
 
     fn service(&mut self, object: &k8s_openapi::api::core::v1::Service) {
@@ -239,16 +251,12 @@ impl World {
             return;
         }
         let about = about();
-        let before = self.told.remove(&about).unwrap_or_default();
+        let before = self.told.replace(&about, problems.clone());
         for problem in problems.iter().filter(|p| !before.contains(p)) {
             tracing::warn!(problem = %problem, "input problem");
         }
-        if problems.is_empty() {
-            if !before.is_empty() {
-                tracing::info!(about = %about, "input problem solved");
-            }
-        } else {
-            self.told.insert(about, problems);
+        if problems.is_empty() && !before.is_empty() {
+            tracing::info!(about = %about, "input problem solved");
         }
     }
 }

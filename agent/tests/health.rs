@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::events::LoggedEvents;
+use agent::events::Logged;
 use agent::health::{Health, NodePorts, State};
 use agent::http::Servers;
 use proxier_core::cluster::{Cluster, NodePortSelector, TrafficOptions};
@@ -53,7 +53,7 @@ impl Churn {
         cluster.set_node(NodeFacts { host_addresses: vec![IpAddr::V4(ip)], ..NodeFacts::default() });
         let health = Arc::new(Health::new(State::new(Duration::from_secs(30), true)));
         let servers = Servers::start().expect("a thread");
-        let events = Arc::new(LoggedEvents);
+        let events = Arc::new(Logged);
         let ports = NodePorts::new(IpFamily::Ipv4, NodeName::new("here"), servers, health, events);
         Self { ip, cluster, ports }
     }

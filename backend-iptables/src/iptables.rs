@@ -7,7 +7,7 @@ use proxier_core::backend::{
 };
 use proxier_core::changes::ChangeSet;
 use proxier_core::ids::IpFamily;
-use proxier_core::snapshot::Snapshot;
+use proxier_core::snapshot::{NodeContext, Snapshot};
 use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
 use proxier_xtables::accounting;
@@ -19,6 +19,7 @@ use proxier_xtables::tool::Tools;
 use proxier_xtables::trial::scratch;
 
 use crate::belief::Belief;
+use crate::counts::Counts;
 use crate::desired::Desired;
 use crate::error::Error;
 use crate::options::{Facts, INVALID_DROPPED, LOCALHOST_ACCEPTED, Options};
@@ -103,14 +104,20 @@ impl Iptables {
         Restorer { runner: &self.runner, tools: &found.tools, trial: &scratch, patience: self.patience }
     }
 
-    /// What a plan's rules count with must be there before them (iptables spec 5.2), and the setting that loopback node ports need (5.9).
-    fn prepare(&mut self, plan: &Plan) -> Result<(), Error> {
-        let env = plan.next.environment();
-        if env.loopback && self.family == IpFamily::Ipv4 && localnet::ensure(&Sysctl::new())? {
+    /// The setting that loopback node ports need (iptables spec 5.9).
+    fn route_localnet(&self, wanted: bool) -> Result<(), Error> {
+        if wanted && self.family == IpFamily::Ipv4 && localnet::ensure(&Sysctl::new())? {
             tracing::info!(
                 "net.ipv4.conf.all.route_localnet is 1 now: node ports answer on loopback addresses"
             );
         }
+        Ok(())
+    }
+
+    /// What a plan's rules count with must be there before them (iptables spec 5.2), and the setting that loopback node ports need (5.9).
+    fn settle(&mut self, plan: &Plan) -> Result<(), Error> {
+        let env = plan.next.environment();
+        self.route_localnet(env.loopback)?;
         let wanted =
             [(INVALID_DROPPED, env.facts.count_invalid), (LOCALHOST_ACCEPTED, env.facts.count_localhost)];
         let names: Vec<&str> = wanted.iter().filter(|(_, wanted)| *wanted).map(|(name, _)| *name).collect();
@@ -125,6 +132,15 @@ impl Iptables {
             None => Ok(()),
         }
     }
+}
+
+/// Packets counted so far by the counting objects that rules of this backend name (iptables spec 5.2), by the object's name: those that
+/// exist in the network namespace of the calling thread.
+///
+/// # Errors
+/// When the kernel does not answer, or this process may not ask it.
+pub fn counted_packets() -> Result<Vec<(&'static str, u64)>, Error> {
+    Ok(accounting::packets(&[INVALID_DROPPED, LOCALHOST_ACCEPTED])?)
 }
 
 /// Puts rules that only differ in spelling into ours.
@@ -177,7 +193,7 @@ impl Backend for Iptables {
 
     fn take_over(&mut self, plan: Plan) -> Result<TakeOver<Plan>, Error> {
         let found = self.found()?;
-        self.prepare(&plan)?;
+        self.settle(&plan)?;
         let saved = self.read_for(&found, || plan.next.desired())?;
         Ok(TakeOver::Differences(takeover::take_over(plan, &saved)))
     }
@@ -190,12 +206,16 @@ impl Backend for Iptables {
     fn apply(&mut self, plan: Plan, progress: ProgressSink<'_>) -> Result<(Belief, ApplyReport), Error> {
         let found = self.found()?;
         let (inputs, next) = if plan.full {
-            self.prepare(&plan)?;
-            (takeover::replace(&plan, &self.read(&found)?), plan.into_next())
+            self.settle(&plan)?;
+            let inputs = takeover::replace(&plan, &self.read(&found)?);
+            let mut next = plan.into_next();
+            next.rules = Counts::of_ports(&next.desired());
+            (inputs, next)
         } else {
             plan.into_inputs()
         };
-        let report = self.restorer(&found).run(&inputs, progress)?;
+        let mut report = self.restorer(&found).run(&inputs, progress)?;
+        report.rules = Counts::report(next.rules(), Counts::written(&inputs));
         Ok((next, report))
     }
 
@@ -224,6 +244,10 @@ impl Backend for Iptables {
             facts: self.facts.clone(),
             patience: self.patience,
         }
+    }
+
+    fn prepare(&mut self, context: &NodeContext) -> Result<(), Error> {
+        self.route_localnet(context.node_ports_on_loopback)
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, Error> {

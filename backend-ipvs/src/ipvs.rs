@@ -7,7 +7,7 @@ use proxier_core::backend::{
 };
 use proxier_core::changes::ChangeSet;
 use proxier_core::ids::IpFamily;
-use proxier_core::snapshot::Snapshot;
+use proxier_core::snapshot::{NodeContext, Snapshot};
 use proxier_sys::runner::SystemRunner;
 use proxier_sys::sysctl::Sysctl;
 use proxier_sys::version::KernelVersion;
@@ -196,6 +196,10 @@ impl Backend for Ipvs {
             // Whoever only looks changes no setting.
             settled: true,
         }
+    }
+
+    fn prepare(&mut self, _context: &NodeContext) -> Result<(), Error> {
+        self.kernel().map(drop)
     }
 
     fn cleanup(&mut self) -> Result<CleanupReport, Error> {

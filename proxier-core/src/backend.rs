@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::changes::ChangeSet;
 use crate::ids::{IpFamily, Protocol, ServicePortName};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NodeContext, Snapshot};
 
 /// How much of a plan the kernel takes or leaves as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +135,17 @@ pub trait Plan: Send {
     fn unsupported(&self) -> &[Unsupported];
 }
 
+/// Rules of one table, for a backend whose rules are counted (core spec 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleCount {
+    /// The table.
+    pub table: &'static str,
+    /// Rules of ours that it holds now.
+    pub total: usize,
+    /// Rules that this `apply` wrote.
+    pub written: usize,
+}
+
 /// What an `apply` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyReport {
@@ -146,6 +157,10 @@ pub struct ApplyReport {
     pub messages: usize,
     /// Leftovers that can be removed only later: sync again after this long.
     pub follow_up: Option<Duration>,
+    /// Attempts to remove leftovers that the kernel refused.
+    pub cleanup_failures: usize,
+    /// Rules by table, sorted; empty for a backend that does not count rules.
+    pub rules: Vec<RuleCount>,
 }
 
 /// How far an `apply` of several steps is.
@@ -332,6 +347,15 @@ pub trait Backend: Send {
     fn observer(&self) -> Self
     where
         Self: Sized;
+
+    /// Makes the settings of this host that traffic needs with this backend and that want a privilege (core spec 7.8), and writes no rule: a process
+    /// that may less can do the rest later. `apply` makes them too. A backend without such settings leaves this as it is.
+    ///
+    /// # Errors
+    /// A setting that is neither right nor can be made so.
+    fn prepare(&mut self, _context: &NodeContext) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Removes everything that is ours, in a fresh process after a crash, twice in a row.
     ///

@@ -215,6 +215,8 @@ pub struct NodeFacts {
     pub zone: Option<Arc<str>>,
     /// The node's own address of each family (core spec 10.2); `None` when unknown.
     pub ips: PerFamily<Option<IpAddr>>,
+    /// The family of its first address, which comes first in what concerns the node as a whole (core spec 10.2); `None` when no address is known.
+    pub first_family: Option<IpFamily>,
     /// `spec.podCIDRs`.
     pub pod_cidrs: Vec<IpNet>,
     /// All addresses of the host's interfaces, loopback included.

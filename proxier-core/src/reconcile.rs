@@ -175,6 +175,15 @@ impl Reconciler {
         }
     }
 
+    /// Takes over other periods. What was asked for, and what was scheduled by the old ones, stays, except for the next comparison, which is one new
+    /// interval away if the interval is another one.
+    pub fn set_policy(&mut self, now: Duration, policy: Policy) {
+        if policy.verify_interval != self.policy.verify_interval && self.last_end.is_some() {
+            self.verify_at = policy.verify_interval.map(|i| now + i);
+        }
+        self.policy = policy;
+    }
+
     fn back_off(&self) -> Duration {
         let factor = 2u32.saturating_pow(self.failures.min(16));
         self.policy.retry_initial.saturating_mul(factor).min(self.policy.retry_max)

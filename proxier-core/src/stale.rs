@@ -1,57 +1,79 @@
-//! Which UDP flows a change leaves pointing at the wrong place: a pure plan (core spec 5).
+//! Which UDP flows a change leaves pointing at the wrong place: pure (core spec 5).
 //!
 //! A UDP flow keeps the endpoint that its first packet was given, for as long as packets come. When that endpoint is gone, or when the
-//! flow began while nothing translated it, it must be deleted so that its next packet is decided anew. The plan says
-//! which flows those are; deleting them is an effect and done elsewhere, after the rules are in the kernel.
+//! flow began while nothing translated it, it must be deleted so that its next packet is decided anew. [`StaleFlows`] says what a
+//! sync may have left behind and adds up over several syncs; [`Search`] says where to look for it, and judges each flow found.
+//! Looking and deleting are effects and done elsewhere, after the rules are in the kernel.
 //!
-//! Better than the reference: a service that lost its last endpoint or was deleted is covered as well, a node port matches only on
-//! node port addresses, and flows of frontends that did not change are not looked at.
+//! Two addresses and ports of a flow count: where its first packet was sent, and where the answers come from. The latter is the endpoint
+//! if the flow was translated, whoever did it (a rule of nftables or iptables, or IPVS, which sets no mark that says so) and whatever was done
+//! to the source (masquerading, hairpin); otherwise it is the former.
+//!
+//! | original destination | answers come from | then |
+//! |---|---|---|
+//! | no UDP frontend of ours, now or just before; or another protocol or zone | anywhere | stays: foreign |
+//! | a frontend with endpoints | an endpoint that serves, or that gets new flows | stays |
+//! | | the destination itself: never translated | goes |
+//! | | an endpoint that the frontend had and that does not serve any more | goes |
+//! | | anywhere else | stays: another agent's. In the first search after a start, where it is not known what was before, it goes |
+//! | a frontend without endpoints | the destination itself | stays: there is nothing that it could be moved to |
+//! | | anywhere else | as above |
+//! | a frontend that is gone | an endpoint that it had | goes |
+//! | | anywhere else | stays |
+//!
+//! Better than the reference: a service that lost its last endpoint or was deleted is covered, and so is a frontend that is new to an
+//! unchanged service; a node port matches only on node port addresses; what another agent translates is left alone; and only flows of
+//! frontends that changed are looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use crate::changes::ChangeSet;
-use crate::ids::{EndpointAddr, Port, Protocol};
-use crate::snapshot::{FrontendKey, NodePortAddresses, ServicePort, Snapshot};
+use crate::ids::{EndpointAddr, IpFamily, Port, Protocol};
+use crate::model::Conditions;
+use crate::snapshot::{FrontendKey, NodeContext, NodePortAddresses, ServicePort, Snapshot};
 
-/// Which flows to one frontend are stale, by the source address and port of their reply direction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Staleness {
-    /// All but those whose replies come from one of these: the frontend has an owner, and these are its serving endpoints.
-    AllBut(BTreeSet<EndpointAddr>),
-    /// Those whose replies come from one of these: the frontend has no owner any more, and other flows there are not ours.
-    Only(BTreeSet<EndpointAddr>),
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use search::{Flow, Look, Looks, Search, Verdict};
+
+/// Endpoints that frontends lost, at most. Beyond that, the whole table is searched and what is known of frontends that are gone is
+/// forgotten: it takes a kernel that lets nobody look for hours to get there.
+const MOST_FORMER: usize = 65_536;
+
+/// What of the table may hold stale flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// What changed.
+    #[default]
+    Changes,
+    /// Every frontend: for a while the rules were not what was believed, so that flows may have begun untranslated.
+    Frontends,
+    /// Every frontend, and it is not known which endpoints there were before.
+    Everything,
 }
 
-/// The original direction of a UDP flow, and where its replies come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
-    /// Original destination address.
-    pub destination: IpAddr,
-    /// Original destination port.
-    pub port: u16,
-    /// Source address of the reply direction.
-    pub reply_address: IpAddr,
-    /// Source port of the reply direction.
-    pub reply_port: u16,
-}
-
-/// The plan.
+/// What one or several syncs may have left behind in one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaleFlows {
-    /// By address and port.
-    pub addresses: BTreeMap<(IpAddr, Port), Staleness>,
-    /// By node port; holds for the addresses below.
-    pub node_ports: BTreeMap<Port, Staleness>,
-    /// Where node ports answer.
-    pub node_port_addresses: BTreeSet<IpAddr>,
+    /// How much.
+    pub scope: Scope,
+    /// By frontend, now or just before: endpoints that had its flows and are not to have them any more.
+    pub former: BTreeMap<FrontendKey, BTreeSet<EndpointAddr>>,
+    /// Frontends that have endpoints and had none, or were none.
+    pub begun: BTreeSet<FrontendKey>,
+    /// Addresses on which node ports did not answer before.
+    pub new_addresses: BTreeSet<IpAddr>,
 }
 
 impl StaleFlows {
-    /// What the step from `old` to `new` leaves behind. Without `old`, as after a restart, every UDP frontend is looked at, and flows to
-    /// endpoints that serve stay.
+    /// What the step from `old` to `new` leaves behind. Without `old`, as after a restart, that is everything.
     #[must_use]
     pub fn plan(old: Option<&Snapshot>, new: &Snapshot, changes: &ChangeSet) -> Self {
+        let Some(old) = old else { return Self { scope: Scope::Everything, ..Self::default() } };
         let mut out = Self::default();
         let mut keys = BTreeSet::new();
         for change in changes.ports.iter().filter(|c| c.name.protocol == Protocol::Udp) {
@@ -59,69 +81,101 @@ impl StaleFlows {
             keys.extend(both.into_iter().flatten().flat_map(|p| p.frontends.iter().map(|f| f.key)));
         }
         for key in keys {
-            let before = old.and_then(|s| s.owner(&key)).map(|(port, _)| serving(port));
-            let after = new.owner(&key).map(|(port, _)| serving(port));
-            if let Some(staleness) = judge(before, after) {
-                match key {
-                    FrontendKey::Address { ip, port, .. } => {
-                        out.addresses.insert((ip, port), staleness);
-                    }
-                    FrontendKey::NodePort { port, .. } => {
-                        out.node_ports.insert(port, staleness);
-                    }
-                }
+            let before = owner(old, &key).map(targets).unwrap_or_default();
+            let after = owner(new, &key).map(targets).unwrap_or_default();
+            let lost: BTreeSet<EndpointAddr> = before.difference(&after).copied().collect();
+            if !lost.is_empty() {
+                out.former.insert(key, lost);
+            }
+            if before.is_empty() && !after.is_empty() {
+                out.begun.insert(key);
             }
         }
-        if !out.node_ports.is_empty() {
-            let context = new.context();
-            out.node_port_addresses = match &context.node_port_addresses {
-                NodePortAddresses::Only(ips) => ips.iter().copied().collect(),
-                NodePortAddresses::MatchAll => {
-                    context.node.host_addresses.iter().filter(|ip| !ip.is_loopback()).copied().collect()
-                }
-            };
+        if changes.context_changed && has_node_ports(new) {
+            let before = node_port_addresses(old.context());
+            let after = node_port_addresses(new.context());
+            out.new_addresses = after.difference(&before).copied().collect();
         }
         out
+    }
+
+    /// The same, and the rules of all frontends may have been missing for a while.
+    #[must_use]
+    pub fn after_repair(mut self) -> Self {
+        self.scope = self.scope.max(Scope::Frontends);
+        self
+    }
+
+    /// Adds what later syncs left behind.
+    pub fn join(&mut self, later: Self) {
+        self.scope = self.scope.max(later.scope);
+        for (key, endpoints) in later.former {
+            self.former.entry(key).or_default().extend(endpoints);
+        }
+        self.begun.extend(later.begun);
+        self.new_addresses.extend(later.new_addresses);
+        if self.former.values().map(BTreeSet::len).sum::<usize>() > MOST_FORMER {
+            *self = Self { scope: Scope::Everything, ..Self::default() };
+        }
     }
 
     /// Nothing to look for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.node_ports.is_empty()
+        self.scope == Scope::Changes
+            && self.former.is_empty()
+            && self.begun.is_empty()
+            && self.new_addresses.is_empty()
     }
+}
 
-    /// Must this UDP flow be deleted?
-    #[must_use]
-    pub fn is_stale(&self, flow: &Flow) -> bool {
-        let Some(port) = Port::new(flow.port) else { return false };
-        let staleness = self.addresses.get(&(flow.destination, port)).or_else(|| {
-            self.node_ports.get(&port).filter(|_| self.node_port_addresses.contains(&flow.destination))
-        });
-        let reply = Port::new(flow.reply_port).map(|port| EndpointAddr { ip: flow.reply_address, port });
-        match staleness {
-            None => false,
-            Some(Staleness::AllBut(keep)) => reply.is_none_or(|r| !keep.contains(&r)),
-            Some(Staleness::Only(cut)) => reply.is_some_and(|r| cut.contains(&r)),
+/// May flows to such an endpoint go on? Serving, not only ready: those to an endpoint that shuts down gracefully must not be cut (core spec
+/// 5.3). Ready, even if it does not serve: a service that publishes addresses that are not ready has such, and new flows go there.
+fn keeps_flows(conditions: Conditions) -> bool {
+    conditions.serving || conditions.ready
+}
+
+/// Who gets what is sent to a frontend: its owner; for an address and port that nobody has, the one whose node port that is there.
+fn owner<'a>(snapshot: &'a Snapshot, key: &FrontendKey) -> Option<&'a Arc<ServicePort>> {
+    if let Some((port, _)) = snapshot.owner(key) {
+        return Some(port);
+    }
+    let FrontendKey::Address { ip, protocol, port } = *key else { return None };
+    let (port, _) = snapshot.owner(&FrontendKey::NodePort { protocol, port })?;
+    let context = snapshot.context();
+    let answers = node_port_addresses(context).contains(&ip) || on_loopback(context, snapshot.family(), ip);
+    answers.then_some(port)
+}
+
+fn targets(port: &Arc<ServicePort>) -> BTreeSet<EndpointAddr> {
+    port.endpoints.iter().filter(|e| keeps_flows(e.conditions)).map(|e| e.addr).collect()
+}
+
+/// All UDP node ports of a family.
+fn node_ports(snapshot: &Snapshot) -> impl Iterator<Item = FrontendKey> + '_ {
+    let key = |number| Port::new(number).map(|port| FrontendKey::NodePort { protocol: Protocol::Udp, port });
+    let ends = key(1).zip(key(u16::MAX));
+    ends.into_iter().flat_map(|(first, last)| snapshot.claims.range(first..=last).map(|(key, _)| *key))
+}
+
+fn has_node_ports(snapshot: &Snapshot) -> bool {
+    node_ports(snapshot).next().is_some()
+}
+
+/// Where node ports answer, but for the loopback range, of which a host need not list more than one address.
+fn node_port_addresses(context: &NodeContext) -> BTreeSet<IpAddr> {
+    match &context.node_port_addresses {
+        NodePortAddresses::Only(ips) => ips.iter().copied().collect(),
+        NodePortAddresses::MatchAll => {
+            context.node.host_addresses.iter().filter(|ip| !ip.is_loopback()).copied().collect()
         }
     }
 }
 
-/// Serving, not ready: a flow to an endpoint that shuts down gracefully must not be cut (core spec 5.3).
-fn serving(port: &ServicePort) -> BTreeSet<EndpointAddr> {
-    port.endpoints.iter().filter(|e| e.conditions.serving).map(|e| e.addr).collect()
+/// Do node ports answer on this address because they do on all of 127.0.0.0/8?
+fn on_loopback(context: &NodeContext, family: IpFamily, ip: IpAddr) -> bool {
+    ip.is_loopback()
+        && family == IpFamily::Ipv4
+        && context.node_ports_on_loopback
+        && context.node_port_addresses == NodePortAddresses::MatchAll
 }
-
-fn judge(before: Option<BTreeSet<EndpointAddr>>, after: Option<BTreeSet<EndpointAddr>>) -> Option<Staleness> {
-    match (before, after) {
-        (None, None) => None,
-        (Some(before), None) => (!before.is_empty()).then_some(Staleness::Only(before)),
-        (Some(before), Some(after)) => {
-            let nothing_lost = !before.is_empty() && before.is_subset(&after);
-            (!nothing_lost && (before != after)).then_some(Staleness::AllBut(after))
-        }
-        (None, Some(after)) => (!after.is_empty()).then_some(Staleness::AllBut(after)),
-    }
-}
-
-#[cfg(test)]
-mod tests;

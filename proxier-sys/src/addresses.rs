@@ -1,11 +1,15 @@
 //! The addresses of this host.
 
+mod watch;
+
 use std::io;
 use std::net::IpAddr;
 
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 use thiserror::Error;
+
+pub use self::watch::{AddressWatch, Notice, Waker};
 
 /// The host's addresses could not be listed.
 #[derive(Debug, Error)]

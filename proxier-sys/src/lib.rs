@@ -27,9 +27,11 @@
 //! ```
 
 pub mod addresses;
+pub mod conntrack;
 pub mod links;
 pub mod netlink;
 pub mod netns;
+pub mod process;
 pub mod runner;
 pub mod sysctl;
 pub mod version;

@@ -9,6 +9,9 @@ use crate::cli::{BaseFlags, ConfigFlags};
 pub(super) fn probe(flags: &BaseFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
     let setup = Setup::from_base(flags)?;
     setup.log()?;
+    if let Some(choice) = &setup.choice {
+        out.write_all(choice.describe().as_bytes())?;
+    }
     let mut all_usable = true;
     for mut instance in setup.instances() {
         let family = instance.family();

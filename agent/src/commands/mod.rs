@@ -1,15 +1,22 @@
 //! The subcommands: assembly of configuration, source, core and backend.
 
+mod admin;
+mod choice;
 mod daemon;
+mod host;
+mod init;
 mod inspect;
+mod reload;
 mod render;
 mod setup;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
+pub use self::admin::AdminArgs;
 use self::setup::Setup;
 use crate::cli::{BaseFlags, Command, ConfigFlags};
 use crate::lab;
@@ -29,12 +36,22 @@ pub enum Ended {
 /// Whatever stopped it, with what it was about.
 pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
     match command {
-        Command::Run(flags) => daemon::run(&flags),
+        Command::Run(args) if args.init_only => init::init(&args.flags, out),
+        Command::Run(args) => daemon::run(&args.flags),
         Command::Render(args) => render::render(&args, out),
         Command::Cleanup(flags) => cleanup(&flags, out),
         Command::CheckConfig(flags) => check_config(&flags, out),
         Command::Probe(flags) => inspect::probe(&flags, out),
         Command::Verify(flags) => inspect::verify(&flags, out),
+        Command::WriteConfig(flags, path) => write_config(&flags, &path),
+        Command::Version => {
+            writeln!(out, "proxier {}", env!("CARGO_PKG_VERSION"))?;
+            Ok(Ended::Well)
+        }
+        Command::Status(args) => admin::status(&args, out),
+        Command::Snapshot(args) => admin::snapshot(&args, out),
+        Command::Rules(args) => admin::rules(&args, out),
+        Command::Syncs(args) => admin::syncs(&args, out),
         Command::Lab(args) => match lab::exec(&args.args)? {},
     }
 }
@@ -58,11 +75,12 @@ pub fn is_unread(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Removes what any of the backends left, whichever is configured (core spec 7.7).
 fn cleanup(flags: &BaseFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
     let setup = Setup::from_base(flags)?;
     setup.log()?;
     let mut faults = Vec::new();
-    for mut instance in setup.instances() {
+    for mut instance in setup.instances().into_iter().chain(setup.replaced()) {
         match instance.cleanup() {
             Ok(report) => {
                 for removed in report.removed {
@@ -82,6 +100,20 @@ fn cleanup(flags: &BaseFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
 fn check_config(flags: &ConfigFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
     let setup = Setup::from_flags(flags)?;
     out.write_all(setup.config.describe().as_bytes())?;
+    if let Some(choice) = &setup.choice {
+        out.write_all(choice.describe().as_bytes())?;
+    }
+    for finding in setup.config.warnings() {
+        writeln!(out, "# warning: {finding}")?;
+    }
+    Ok(Ended::Well)
+}
+
+fn write_config(flags: &ConfigFlags, path: &Path) -> anyhow::Result<Ended> {
+    let setup = Setup::from_flags(flags)?;
+    setup.log()?;
+    std::fs::write(path, setup.config.to_file()).with_context(|| path.display().to_string())?;
+    tracing::info!(file = %path.display(), "configuration written");
     Ok(Ended::Well)
 }
 

@@ -75,6 +75,36 @@ fn term(text: &str) -> Option<(u128, &str)> {
     Some((whole.saturating_mul(*scale).saturating_add(part * scale / base), &rest[unit.len()..]))
 }
 
+/// A number of nanoseconds.
+pub(super) fn nanoseconds(number: u64) -> Duration {
+    Duration::from_nanos(number)
+}
+
+/// As Go prints a duration: `15m0s`, `1.5s`, `500ms`, `0s`.
+#[must_use]
+pub fn go_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    let fraction = |whole: u128, part: u128, digits: usize| {
+        let text = format!("{whole}.{part:0digits$}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    match nanos {
+        0 => "0s".to_owned(),
+        1..1_000 => format!("{nanos}ns"),
+        1_000..1_000_000 => format!("{}\u{b5}s", fraction(nanos / 1_000, nanos % 1_000, 3)),
+        1_000_000..1_000_000_000 => format!("{}ms", fraction(nanos / 1_000_000, nanos % 1_000_000, 6)),
+        _ => {
+            let (minutes, rest) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
+            let seconds = fraction(rest / 1_000_000_000, rest % 1_000_000_000, 9);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{seconds}s"),
+                (0, minutes) => format!("{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    }
+}
+
 /// A [`Duration`] as configuration writes it: a text for [`parse_duration`], or the number 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Written(pub Duration);
@@ -129,6 +159,25 @@ mod tests {
         ];
         for (text, nanos) in cases {
             assert_eq!(parse_duration(text), Ok(Duration::from_nanos(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_printed_as_go_prints_them() {
+        for text in [
+            "0s",
+            "1ns",
+            "1.5\u{b5}s",
+            "500ms",
+            "1.25ms",
+            "1s",
+            "1.5s",
+            "1m30s",
+            "15m0s",
+            "24h0m0s",
+            "1h0m0.5s",
+        ] {
+            assert_eq!(go_duration(parse_duration(text).expect(text)), text);
         }
     }
 

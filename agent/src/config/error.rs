@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration.
+//! What can be wrong with a configuration, and what should be known about it.
 
 use std::fmt;
 use std::io;
@@ -24,6 +24,35 @@ impl fmt::Display for ConfigError {
             write!(f, "{}: ", self.path)?;
         }
         f.write_str(&self.message)
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The program runs, but perhaps not as it was meant.
+    Warning,
+    /// The program must not run.
+    Fatal,
+}
+
+/// What an operator should know about the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad.
+    pub severity: Severity,
+    /// Who said it.
+    pub origin: Origin,
+    /// The setting, with dots; empty for none.
+    pub path: String,
+    /// What.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { origin, path, message, .. } = self;
+        ConfigError { origin: origin.clone(), path: path.clone(), message: message.clone() }.fmt(f)
     }
 }
 

@@ -1,58 +1,89 @@
 //! The configuration: what was typed in file and flags, and what it means.
 //!
+//! The file is a `KubeProxyConfiguration`, read as kube-proxy reads it, or our own kind, which has the same fields and more ([`Kind`]).
+//!
 //! Two steps. `layers` lays defaults, file and flags over one another by a table of settings, refuses what no row
-//! knows, and keeps each value's origin; the result has the shape of `raw`. `meaning` turns that into a [`Config`], whose values are
+//! knows, and keeps each value's origin. `meaning` turns that into a [`Config`], whose values are
 //! valid together. Between the two, in [`Draft`], the backends read their sections. Faults are collected over all of it and reported
 //! at once.
 //!
-//! The file's names are kube-proxy's where it has them (core spec 7.2). No backend is named here: the caller says which
-//! there are, the first one is the default, and each may have a section of its own name whose values only it reads.
+//! The modes that are named here are those that a `KubeProxyConfiguration` has sections for. Which backends there are the caller says;
+//! the first one is the default, and each may have more in its section, whose values only it reads.
 
 mod duration;
 mod error;
+mod findings;
+mod gates;
+mod kind;
 mod layers;
 mod meaning;
-mod raw;
+mod output;
 mod table;
+mod takes;
 #[cfg(test)]
 mod tests;
+mod text;
 mod traffic;
 mod tree;
+mod types;
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
 
 use ipnet::IpNet;
 use proxier_core::cluster::{DetectLocal, NodePortSelector};
 use proxier_core::ids::{NodeName, ServiceName};
-use proxier_core::model::PerFamily;
 use serde_json::{Map, Value};
 
-pub use self::duration::{DurationError, parse_duration};
-pub use self::error::{ConfigError, ConfigErrors};
-use self::layers::{Effective, Layers};
-pub use self::layers::{FlagValue, Origin, Section};
-pub use self::table::{API_VERSION, KIND, nearest};
-use crate::telemetry::LogFormat;
+pub use self::duration::{DurationError, go_duration, parse_duration};
+pub use self::error::{ConfigError, ConfigErrors, Finding, Severity};
+pub use self::findings::StartFacts;
+pub use self::gates::Gates;
+pub use self::kind::{API_VERSION, KIND, Kind, PEER_API_VERSION, PEER_KIND};
+use self::layers::{Effective, Layers, Listed};
+pub use self::layers::{FlagSpec, FlagValue, Origin, Section, WRITE_CONFIG_TO, flag_specs};
+pub use self::output::Difference;
+pub use self::table::{Change, nearest};
+pub use self::takes::AUTO;
+pub use self::types::{
+    Admin, ClientConnection, Conntrack, KubernetesConfig, Logging, ManifestsConfig, NodeOverrides, Periods,
+    Servers, SourceConfig,
+};
 
 /// The configuration as meant.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Name of the backend.
+    /// What kind of file it was.
+    pub kind: Kind,
+    /// Name of the backend in use.
     pub mode: String,
+    /// The order in which backends were asked whether they can work here, if that is how the mode was chosen.
+    pub auto: Option<Vec<String>>,
     /// This node's name, if it is not the host's.
     pub hostname_override: Option<NodeName>,
     /// Where objects come from; `None` when nothing was said.
     pub source: Option<SourceConfig>,
+    /// How the API server is talked to.
+    pub client: ClientConnection,
+    /// The node's own address, which wins over the Node object's, and whose family comes first; unspecified for none (core spec 10.2).
+    pub bind_address: IpAddr,
+    /// The servers of the process.
+    pub servers: Servers,
+    /// The admin API.
+    pub admin: Admin,
+    /// The process's OOM score.
+    pub oom_score_adj: i32,
+    /// Settings of the kernel's connection tracking.
+    pub conntrack: Conntrack,
     /// How local traffic is recognised.
     pub detect_local: DetectLocal,
     /// Addresses that node ports answer on.
     pub node_port_addresses: NodePortSelector,
     /// Ranges that cluster IPs are allocated from.
     pub service_cidrs: Vec<IpNet>,
+    /// `ipvs.excludeCIDRs`, for what the start checks; the backend reads its own.
+    pub exclude_cidrs: Vec<IpNet>,
     /// What is known of this node without a Node object.
     pub node: NodeOverrides,
     /// Logging.
@@ -61,67 +92,13 @@ pub struct Config {
     pub periods: Periods,
     /// Services that are written before all others when a node starts, in this order.
     pub first_services: Vec<ServiceName>,
+    /// Feature gates.
+    pub gates: Gates,
     /// Serve external IPs (gate `AllowServiceExternalIPs`, core spec 7.9).
     pub external_ips: bool,
-    listing: Vec<(String, Effective)>,
-}
-
-/// A source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceConfig {
-    /// The Kubernetes API.
-    Kubernetes(KubernetesConfig),
-    /// A folder of manifests.
-    Manifests(ManifestsConfig),
-}
-
-/// The Kubernetes source: at least one of both is given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KubernetesConfig {
-    /// The kubeconfig; relative to where the program was started.
-    pub kubeconfig: Option<PathBuf>,
-    /// Address of the API server, in place of the kubeconfig's.
-    pub server: Option<String>,
-}
-
-/// The manifests source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManifestsConfig {
-    /// The folder; relative to where the program was started.
-    pub path: PathBuf,
-    /// How often it is looked at beside the kernel's notices; `None` for never.
-    pub poll: Option<Duration>,
-}
-
-/// Facts about this node. What is given here wins over the Node object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeOverrides {
-    /// Its address of each family: the first one given.
-    pub ips: PerFamily<Option<IpAddr>>,
-    /// Its pod ranges.
-    pub pod_cidrs: Vec<IpNet>,
-    /// Its zone.
-    pub zone: Option<Arc<str>>,
-}
-
-/// Logging.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Logging {
-    /// How lines look.
-    pub format: LogFormat,
-    /// A filter for [`crate::telemetry::init`].
-    pub level: String,
-}
-
-/// When to write and to look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Periods {
-    /// How long after a failure it is tried again, at most (core spec 6.6).
-    pub sync: Duration,
-    /// The least time from the end of one sync to the next; 0 lets a single change out at once.
-    pub min_sync: Duration,
-    /// How often the kernel is compared with what should be in it; `None` for never.
-    pub verify: Option<Duration>,
+    warnings: Vec<Finding>,
+    rows: BTreeMap<&'static str, Effective>,
+    listing: Vec<Listed>,
 }
 
 /// A configuration that was read, but whose backends' sections were not: hand each [`Draft::section`] to its backend, say what came of it,
@@ -147,20 +124,24 @@ impl<'a> Draft<'a> {
     /// As [`Draft::load`], from a file's name and text.
     #[must_use]
     pub fn parse(file: Option<(&str, &str)>, flags: &[FlagValue], backends: &'a [Section]) -> Self {
-        let mut layers = Layers::new(backends);
-        if let Some((name, text)) = file {
-            layers.file(&name.into(), text);
-        }
-        for flag in flags {
-            layers.flag(flag);
-        }
+        let mut layers = match file {
+            Some((name, text)) => Layers::of_file(backends, &name.into(), text),
+            None => Layers::new(backends, Kind::Own),
+        };
+        layers.flags(flags);
         Self(layers)
     }
 
-    /// A backend's own section, with known keys only; `None` when there is none.
+    /// The modes that may come to be in use, the first one first: one, or several in mode `auto`.
     #[must_use]
-    pub fn section(&self, backend: &str) -> Option<&Map<String, Value>> {
-        self.0.sections.get(backend)?.value.as_object()
+    pub fn candidates(&self) -> Vec<String> {
+        self.0.candidates()
+    }
+
+    /// A backend's own section, with what it reads and somebody said.
+    #[must_use]
+    pub fn section(&self, backend: &str) -> Map<String, Value> {
+        self.0.section(backend)
     }
 
     /// A backend says what is wrong with the value of a key in its section.
@@ -173,12 +154,20 @@ impl<'a> Draft<'a> {
         self.0.list_section(backend, values);
     }
 
-    /// Checks the rest.
+    /// Checks the rest. Of several candidates the first counts.
     ///
     /// # Errors
     /// Every fault that was found.
     pub fn finish(self) -> Result<Config, ConfigErrors> {
-        meaning::config(self.0)
+        meaning::config(self.0, "")
+    }
+
+    /// Checks the rest for the mode that was chosen.
+    ///
+    /// # Errors
+    /// Every fault that was found.
+    pub fn finish_as(self, mode: &str) -> Result<Config, ConfigErrors> {
+        meaning::config(self.0, mode)
     }
 }
 
@@ -188,21 +177,5 @@ impl Config {
     pub fn node_name(&self, host_name: &str) -> Option<NodeName> {
         let name = self.hostname_override.clone().unwrap_or_else(|| NodeName::new(host_name));
         (!name.as_str().is_empty()).then_some(name)
-    }
-
-    /// Where the value of a setting came from; `None` for a name that is no setting.
-    #[must_use]
-    pub fn origin(&self, path: &str) -> Option<&Origin> {
-        self.listing.iter().find(|(p, _)| p == path).map(|(_, e)| &e.origin)
-    }
-
-    /// Every setting on a line of its own, with its origin: `mode: "nftables"  # from config.yaml`.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        let mut out = String::new();
-        for (path, Effective { value, origin }) in &self.listing {
-            let _ = writeln!(out, "{path}: {value}  # from {origin}");
-        }
-        out
     }
 }

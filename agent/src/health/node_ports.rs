@@ -13,7 +13,7 @@ use proxier_core::snapshot::{NodePortAddresses, Snapshot};
 use serde::Serialize;
 
 use super::Health;
-use crate::events::{Event, EventRecorder, EventType, Regarding};
+use crate::events::{Event, EventRecorder};
 use crate::http::{self, Limits, Response, ServerHandle, Servers, Service};
 
 /// A load balancer's probes need few connections.
@@ -270,13 +270,7 @@ impl NodePorts {
         let note =
             format!("node {}: healthCheckNodePort {} is not served: {cause}", self.node, responder.port);
         responder.told = Some(cause);
-        self.events.record(Event {
-            kind: EventType::Warning,
-            reason: "FailedToStartServiceHealthcheck",
-            action: "Listen",
-            regarding: Regarding::Service(service.clone()),
-            note,
-        });
+        self.events.record(Event::no_health_port(service.clone(), note));
     }
 }
 

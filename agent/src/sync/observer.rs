@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proxier_core::backend::SetAside;
 use proxier_core::cluster::Commit;
 use proxier_core::driver::{SyncError, SyncKind, SyncReport};
 use proxier_core::ids::IpFamily;
@@ -26,6 +27,8 @@ pub struct Synced<'a> {
     pub snapshot: &'a Snapshot,
     /// Service ports that are left out because the kernel refuses them.
     pub set_aside: usize,
+    /// The same, each with the kernel's reason.
+    pub left_out: &'a SetAside,
     /// How long it took.
     pub took: Duration,
 }

@@ -408,6 +408,23 @@ fn a_kernel_that_cannot_be_read_is_read_again_later() {
 
 /// Cases: core-11.61, report-C3-31
 #[test]
+fn an_operator_may_ask_for_a_sync_or_a_comparison() {
+    let mut bench = Bench::new(&[IpFamily::Ipv4]);
+    let orders = || [Order::Sync, Order::Verify].map(Message::Ordered);
+    assert_eq!(bench.step(orders()), [], "not before the first complete list");
+    let mut bench = Bench::running(2);
+    assert_eq!(bench.step([Message::Ordered(Order::Sync)]), full(2));
+    assert_eq!(bench.step([]), [], "once");
+    bench.step([Message::Ordered(Order::Verify), Message::Ordered(Order::Verify)]);
+    let comparison = bench.comparison();
+    bench.step([comparison]);
+    assert!(bench.receiver.try_recv().is_err(), "one comparison at a time");
+    bench.step([Message::Ordered(Order::Verify)]);
+    bench.comparison();
+    assert_eq!(bench.calls(), [Verify("verify-IPv4".to_owned())]);
+}
+
+#[test]
 fn a_failure_is_tried_again_in_full_and_loses_nothing() {
     let mut bench = Bench::running(2);
     // a partial plan that fails transiently, then each retry
@@ -631,4 +648,56 @@ fn whoever_follows_the_loop_is_told_everything_in_order() {
     bench.sender.send(Message::Stop).expect("room");
     bench.sync.run(&bench.receiver).expect("told to stop");
     assert_eq!(told(), ["stopping"]);
+}
+
+fn settings(policy: Policy) -> Settings {
+    Settings { traffic: TrafficOptions::default(), node: NodeOverrides::default(), policy }
+}
+
+#[test]
+fn settings_that_are_the_same_write_nothing() {
+    let policy = Policy { verify_interval: Some(VERIFY), ..Policy::default() };
+    let mut bench = Bench::running(3);
+    bench.pass(Duration::from_secs(1));
+    let before = bench.sync.timeout();
+    assert_eq!(bench.step([Message::Settings(Box::new(settings(policy)))]), []);
+    assert_eq!(bench.sync.timeout(), before);
+}
+
+#[test]
+fn settings_that_differ_are_written_as_a_difference() {
+    let policy = Policy { verify_interval: Some(VERIFY), ..Policy::default() };
+    let mut bench = Bench::running(3);
+    let mut other = settings(policy);
+    other.traffic.service_cidrs = vec!["10.96.0.0/16".parse().expect("a range")];
+    assert_eq!(
+        bench.step([Message::Settings(Box::new(other.clone()))]),
+        partial(0),
+        "no service port differs"
+    );
+    other.policy.verify_interval = None;
+    assert_eq!(bench.step([Message::Settings(Box::new(other))]), []);
+    assert_eq!(bench.sync.timeout(), None, "nothing is compared any more");
+}
+
+#[test]
+fn addresses_that_come_and_go_are_taken_over_at_once() {
+    let mut bench = Bench::new(&[IpFamily::Ipv4]);
+    let policy = Policy { verify_interval: Some(VERIFY), ..Policy::default() };
+    let mut own = settings(policy);
+    own.traffic.node_port_addresses =
+        proxier_core::cluster::NodePortSelector::Cidrs(vec!["192.0.2.0/24".parse().expect("a range")]);
+    bench.step([
+        Message::Settings(Box::new(own)),
+        Message::Events(vec![service("a", 1), SourceEvent::Synced]),
+    ]);
+    let address = |ip: &str| ("eth0".to_owned(), ip.parse().expect("an address"));
+    assert_eq!(bench.step([Message::Addresses(vec![address("192.0.2.1")])]), partial(0));
+    assert_eq!(bench.step([Message::Addresses(vec![address("192.0.2.1")])]), [], "the same again");
+    let services = (crate::world::SERVICES_INTERFACE.to_owned(), "192.0.2.9".parse().expect("an address"));
+    assert_eq!(
+        bench.step([Message::Addresses(vec![address("192.0.2.1"), services])]),
+        [],
+        "none of the host's"
+    );
 }

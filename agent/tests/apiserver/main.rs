@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "all of it is a test")]
 
 mod access;
+mod events;
 mod faults;
 mod lists;
 mod outages;

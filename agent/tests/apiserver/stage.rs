@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use agent::source::kubernetes::{Access, Kubernetes, NodeNeeds, Timing};
+use agent::source::kubernetes::{Access, Kubernetes, NodeNeeds, Rate, Timing};
 use agent::source::{EventSink, Object, ObjectKey, ObjectKind, Source, SourceError, SourceEvent, StopSignal};
 use proxier_core::ids::NodeName;
 use proxier_testkit::apiserver::{ApiServer, BlockingApiServer, Protocols};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tracing::subscriber::with_default;
 
 /// How long anything may take; only failures take so long.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked at.
 const BEAT: Duration = Duration::from_millis(5);
 
@@ -273,10 +273,11 @@ impl Drop for Run {
     }
 }
 
-/// A source with a test's patience.
+/// A source with a test's patience, which asks as often as it likes.
 pub(crate) fn source(access: Access) -> Kubernetes {
     let needs = NodeNeeds { addresses: true, pod_cidrs: false };
-    Kubernetes::new(access, NodeName::new(NODE)).needs(needs).timing(TIMING)
+    let rate = Rate { qps: -1.0, burst: 0 };
+    Kubernetes::new(access, NodeName::new(NODE)).needs(needs).timing(TIMING).rate(rate)
 }
 
 /// How the server is spoken to.

@@ -22,10 +22,12 @@ pub fn node(object: &api::Node) -> Intake<NodeFacts> {
     }
     let mut report = Report::new(id);
     let zone = object.metadata.labels.as_ref().and_then(|l| l.get(ZONE_LABEL)).filter(|z| !z.is_empty());
+    let (ips, first_family) = node_ips(object, &mut report);
     let accepted = NodeFacts {
         name: NodeName::new(name),
         zone: zone.map(|z| z.as_str().into()),
-        ips: node_ips(object, &mut report),
+        ips,
+        first_family,
         pod_cidrs: pod_cidrs(object, &mut report),
         host_addresses: Vec::new(),
     };
@@ -33,15 +35,17 @@ pub fn node(object: &api::Node) -> Intake<NodeFacts> {
 }
 
 /// Internal addresses come before external ones; the first of each family is the node's. A loopback address means
-/// that it is not known (core spec 9.4, 10.2).
-fn node_ips(object: &api::Node, report: &mut Report) -> PerFamily<Option<IpAddr>> {
+/// that it is not known (core spec 9.4, 10.2). The first address of all tells the node's first family.
+fn node_ips(object: &api::Node, report: &mut Report) -> (PerFamily<Option<IpAddr>>, Option<IpFamily>) {
     let mut out: PerFamily<Option<IpAddr>> = PerFamily::default();
+    let mut first = None;
     let addresses = object.status.as_ref().and_then(|s| s.addresses.as_ref());
     for wanted in ["InternalIP", "ExternalIP"] {
         let entries = addresses.into_iter().flatten().enumerate();
         for (i, entry) in entries.filter(|(_, e)| e.type_ == wanted) {
             match parse_ip(&entry.address) {
                 Ok(ip) => {
+                    first.get_or_insert(IpFamily::of(ip));
                     out.get_mut(IpFamily::of(ip)).get_or_insert(ip);
                 }
                 Err(e) => {
@@ -54,7 +58,7 @@ fn node_ips(object: &api::Node, report: &mut Report) -> PerFamily<Option<IpAddr>
         let ip = out.get_mut(family);
         *ip = ip.filter(|ip| !ip.is_loopback());
     }
-    out
+    (out, first)
 }
 
 fn pod_cidrs(object: &api::Node, report: &mut Report) -> Vec<ipnet::IpNet> {

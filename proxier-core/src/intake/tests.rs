@@ -742,6 +742,7 @@ fn node_facts() {
     assert_eq!(got.name, NodeName::new("worker"));
     assert_eq!(got.zone.as_deref(), Some("zone-a"));
     assert_eq!(got.ips, PerFamily { ipv4: Some(ip("10.0.0.1")), ipv6: Some(ip("2001:db8::1")) });
+    assert_eq!(got.first_family, Some(IpFamily::Ipv4), "internal addresses come first");
     assert_eq!(got.pod_cidrs, nets(&["10.244.1.0/24", "fd00:10:244:1::/64"]));
     assert_eq!(got.host_addresses, ips(&[]));
     assert_eq!(
@@ -764,4 +765,22 @@ fn node_without_zone_or_address() {
     assert_eq!(problems, [""; 0]);
     let (bare, _) = read_node(&json!({"metadata": {"name": "n"}}));
     assert_eq!((bare.zone, bare.ips, bare.pod_cidrs), (None, PerFamily::default(), vec![]));
+    assert_eq!(bare.first_family, None);
+}
+
+/// The rows of core spec 10.2 that a Node object decides.
+#[test]
+fn the_first_address_says_which_family_comes_first() {
+    let cases: [(&[&str], Option<IpFamily>); 4] = [
+        (&["192.168.1.1"], Some(IpFamily::Ipv4)),
+        (&["fd00:1234::1"], Some(IpFamily::Ipv6)),
+        (&["2001:db8::2", "90.90.90.90"], Some(IpFamily::Ipv6)),
+        (&["90.90.90.90", "2001:db8::2"], Some(IpFamily::Ipv4)),
+    ];
+    for (addresses, first) in cases {
+        let entries: Vec<Value> =
+            addresses.iter().map(|a| json!({"type": "InternalIP", "address": a})).collect();
+        let object = json!({"metadata": {"name": "n"}, "status": {"addresses": entries}});
+        assert_eq!(read_node(&object).0.first_family, first, "{addresses:?}");
+    }
 }

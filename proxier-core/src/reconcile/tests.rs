@@ -135,3 +135,21 @@ fn verification_runs_when_idle_and_drift_asks_for_a_full_sync() {
     r.verified(secs(181.0), false);
     assert_eq!(r.next(secs(181.0)), Action::Sync(SyncKind::Full));
 }
+
+#[test]
+fn other_periods_hold_from_then_on_and_lose_nothing() {
+    let mut r = started(policy(0.0, 1.0, 30.0));
+    assert_eq!(r.next(secs(9.0)), Action::Wait(None), "no comparison");
+    let watchful = Policy { verify_interval: Some(secs(60.0)), ..policy(5.0, 1.0, 30.0) };
+    r.set_policy(secs(10.0), watchful);
+    assert_eq!(r.next(secs(10.0)), Action::Wait(Some(secs(70.0))));
+    r.set_policy(secs(20.0), watchful);
+    assert_eq!(r.next(secs(20.0)), Action::Wait(Some(secs(70.0))), "the same again puts nothing off");
+    r.request(SyncKind::Partial);
+    assert_eq!(r.next(secs(20.0)), Action::Sync(SyncKind::Partial));
+    r.started();
+    r.finished(secs(20.0), Outcome::Failed);
+    r.set_policy(secs(20.5), policy(0.0, 1.0, 30.0));
+    assert_eq!(r.next(secs(20.5)), Action::Wait(Some(secs(21.0))), "the retry stays");
+    assert_eq!(r.next(secs(21.0)), Action::Sync(SyncKind::Full));
+}

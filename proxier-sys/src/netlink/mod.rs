@@ -34,7 +34,7 @@ pub use reader::{Attr, AttrError, AttrIter};
 pub use requests::Requests;
 pub use socket::{BatchAnswer, DumpMessage, MessageType, NetfilterSocket, RefusedMessage};
 
-pub use transport::Sent;
+pub use transport::{Sent, Walked};
 
 pub(crate) use transport::Transport;
 

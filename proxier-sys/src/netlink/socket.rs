@@ -11,7 +11,7 @@ use super::message::{self, ERROR, NFGEN_HEADER, Verdict};
 use super::reader::AttrIter;
 use super::requests::Requests;
 use super::subsystem;
-use super::transport::{Answer, DUMP_ATTEMPTS, Received, Sent, Transport, Wait, malformed};
+use super::transport::{Answer, DUMP_ATTEMPTS, Received, Sent, Transport, Wait, Walked, malformed};
 
 /// `NFT_MSG_GETGEN`.
 const GET_GENERATION: u8 = 16;
@@ -177,6 +177,32 @@ impl NetfilterSocket {
             }
         }
         Err(NetlinkError::DumpInterrupted { attempts: DUMP_ATTEMPTS })
+    }
+
+    /// All objects of a type, as the request's attributes select them, each given to `each` as it comes: its type and its attributes
+    /// (for [`AttrIter`](super::AttrIter)). Nothing is kept, so that memory does not grow with the number of objects. Tried
+    /// once: what came before an interruption was given out already.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Refused`], or a failure of the socket, which must not be used any more then: the dump may be under way.
+    pub fn stream(
+        &mut self,
+        msg_type: MessageType,
+        family: u8,
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+        mut each: impl FnMut(MessageType, &[u8]),
+    ) -> Result<Walked, NetlinkError> {
+        let mut short = false;
+        let walked = self.transport.stream(msg_type.0, &message::nfgen(family, 0), fill, |object| {
+            match object.payload.get(NFGEN_HEADER..) {
+                Some(attributes) => each(MessageType(object.kind), attributes),
+                None => short = true,
+            }
+        })?;
+        if short {
+            return Err(NetlinkError::Malformed { what: "nfnetlink header cut short" });
+        }
+        Ok(walked)
     }
 
     /// Number of the nftables ruleset's generation: each transaction of the network namespace makes a new one.

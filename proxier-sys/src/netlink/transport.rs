@@ -13,7 +13,7 @@ use super::attr::AttrWriter;
 use super::error::NetlinkError;
 use super::flags;
 use super::message::{
-    self, BadMessage, DONE, DUMP_INTERRUPTED, ERROR, Head, Messages, NOOP, OVERRUN, Verdict,
+    self, BadMessage, DONE, DUMP_INTERRUPTED, ERROR, Head, Message, Messages, NOOP, OVERRUN, Verdict,
 };
 
 /// The kernel answers before `send` returns or while we receive; only a kernel that does not answer at all
@@ -224,6 +224,36 @@ impl Transport {
         Err(NetlinkError::DumpInterrupted { attempts: DUMP_ATTEMPTS })
     }
 
+    /// One dump, tried once; each object is given to `each` as it comes and nothing is kept, so that memory does not grow with the
+    /// dump. The kernel makes the next piece when the one before was read, so that nothing can overflow either.
+    pub(super) fn stream(
+        &mut self,
+        kind: u16,
+        fixed: &[u8],
+        fill: impl FnOnce(&mut AttrWriter<'_>),
+        mut each: impl FnMut(Message<'_>),
+    ) -> Result<Walked, NetlinkError> {
+        let sequence = self.next_sequence();
+        let head = Head { kind, flags: flags::REQUEST | flags::DUMP, sequence };
+        let mut bytes = Vec::with_capacity(256);
+        message::write(&mut bytes, head, fixed, fill)?;
+        self.send(&bytes)?;
+        let mut walked = Walked::Whole;
+        loop {
+            match self.receive(Wait::Yes)? {
+                Received::Datagram => {}
+                // What was lost is not known; the rest and the end still come.
+                Received::Nothing | Received::Overflow => {
+                    walked = Walked::Interrupted;
+                    continue;
+                }
+            }
+            if walk(self.messages(), sequence, &mut walked, &mut each)? {
+                return Ok(walked);
+            }
+        }
+    }
+
     /// Room for answers, in bytes as the kernel counts them.
     pub(super) fn receive_buffer(&self) -> usize {
         self.receive_buffer
@@ -271,6 +301,48 @@ impl Transport {
     }
 }
 
+/// How a dump went that was read as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walked {
+    /// To its end, and nothing came in between.
+    Whole,
+    /// Objects changed meanwhile (`NLM_F_DUMP_INTR`, `EINTR`) or answers were lost: some may not have been seen, some seen twice.
+    Interrupted,
+}
+
+/// Reads one datagram of a dump; true if it was its last.
+fn walk(
+    messages: Messages<'_>,
+    sequence: u32,
+    walked: &mut Walked,
+    each: &mut impl FnMut(Message<'_>),
+) -> Result<bool, NetlinkError> {
+    for message in messages {
+        let message = message.map_err(malformed)?;
+        if message.sequence != sequence {
+            continue;
+        }
+        if message.flags & DUMP_INTERRUPTED != 0 {
+            *walked = Walked::Interrupted;
+        }
+        match message.kind {
+            NOOP => {}
+            OVERRUN => *walked = Walked::Interrupted,
+            ERROR | DONE => {
+                let Verdict { errno, message, .. } = Verdict::read(&message).map_err(malformed)?;
+                if errno == Errno::EINTR as i32 {
+                    *walked = Walked::Interrupted;
+                } else if errno != 0 {
+                    return Err(NetlinkError::Refused { errno, message });
+                }
+                return Ok(true);
+            }
+            _ => each(message),
+        }
+    }
+    Ok(false)
+}
+
 #[derive(Debug, Default)]
 struct Collected {
     answers: Vec<Answer>,
@@ -302,4 +374,54 @@ fn set<O: SetSockOpt>(socket: &impl AsFd, option: O, value: &O::Val) -> io::Resu
 
 fn get<O: GetSockOpt>(socket: &impl AsFd, option: O) -> io::Result<O::Val> {
     getsockopt(socket, option).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OBJECT: u16 = 0x0100;
+
+    fn datagram(messages: &[(u16, u16, u32, i32)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (kind, flags, sequence, errno) in messages.iter().copied() {
+            let head = Head { kind, flags, sequence };
+            message::write(&mut bytes, head, &(-errno).to_ne_bytes(), |_| {}).unwrap();
+        }
+        bytes
+    }
+
+    /// End reached, how, objects seen.
+    fn read(messages: &[(u16, u16, u32, i32)]) -> (bool, Walked, usize) {
+        let (mut walked, mut seen) = (Walked::Whole, 0);
+        let bytes = datagram(messages);
+        let ended = walk(Messages::new(&bytes), 7, &mut walked, &mut |_| seen += 1).unwrap();
+        (ended, walked, seen)
+    }
+
+    #[test]
+    fn a_walk_goes_to_the_end_of_its_own_dump() {
+        assert_eq!(read(&[(OBJECT, 2, 7, 0), (OBJECT, 2, 7, 0)]), (false, Walked::Whole, 2));
+        assert_eq!(read(&[(OBJECT, 2, 7, 0), (DONE, 2, 7, 0)]), (true, Walked::Whole, 1));
+        assert_eq!(read(&[(OBJECT, 2, 6, 0), (DONE, 2, 6, 0)]), (false, Walked::Whole, 0), "of an older one");
+    }
+
+    #[test]
+    fn every_way_to_be_interrupted_is_noticed_and_loses_nothing_that_came() {
+        for messages in [
+            &[(OBJECT, 2 | DUMP_INTERRUPTED, 7, 0), (DONE, 2, 7, 0)][..],
+            &[(OBJECT, 2, 7, 0), (DONE, 2 | DUMP_INTERRUPTED, 7, 0)],
+            &[(OBJECT, 2, 7, 0), (DONE, 2, 7, Errno::EINTR as i32)],
+            &[(OBJECT, 2, 7, 0), (OVERRUN, 2, 7, 0), (DONE, 2, 7, 0)],
+        ] {
+            assert_eq!(read(messages), (true, Walked::Interrupted, 1), "{messages:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_an_error() {
+        let bytes = datagram(&[(ERROR, 0, 7, Errno::EPERM as i32)]);
+        let error = walk(Messages::new(&bytes), 7, &mut Walked::Whole, &mut |_| {}).unwrap_err();
+        assert!(error.is_permission(), "{error}");
+    }
 }

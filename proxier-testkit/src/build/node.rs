@@ -31,6 +31,7 @@ pub fn node(dice: &mut Dice) -> NodeFacts {
         ips,
         pod_cidrs,
         host_addresses,
+        ..NodeFacts::default()
     }
 }
 

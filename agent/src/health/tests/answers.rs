@@ -1,6 +1,7 @@
 use k8s_openapi::api::core::v1::Node;
 use serde_json::json;
 
+use crate::events::Regarding;
 use crate::source::{Object, SourceEvent};
 
 use super::*;
@@ -136,7 +137,7 @@ fn a_taken_port_is_tried_again_or_ends_the_start() {
         panic!("{told:?}")
     };
     assert_eq!((*reason, *action), ("FailedToStartProxierHealthcheck", "StartKubeProxy"));
-    assert_eq!(*regarding, Regarding::Node(NodeName::new("n")));
+    assert_eq!(*regarding, Regarding::Node);
 
     let running = start_(HealthOptions { hard_fail: false, ..options }).expect("goes on without");
     assert_eq!(events.take(), []);

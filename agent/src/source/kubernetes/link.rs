@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -22,6 +23,8 @@ use tokio::time::timeout;
 use super::access::{self, Access, AccessError, Authorization, Plan};
 use super::exec::{self, Credential};
 use super::fault::{Fault, explain};
+use super::limiter::{Limiter, Rate};
+use crate::metrics::ClientMetrics;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -43,13 +46,15 @@ const MARGIN: SignedDuration = SignedDuration::from_secs(30);
 
 const AGENT: &str = concat!("proxier/", env!("CARGO_PKG_VERSION"));
 
-type Http = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+type Http = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// The way to the server.
 pub(super) struct Link {
     access: Access,
     slot: Mutex<Slot>,
     headers_within: Duration,
+    limiter: Limiter,
+    metrics: Arc<ClientMetrics>,
 }
 
 #[derive(Default)]
@@ -84,8 +89,18 @@ struct Connected {
 
 impl Link {
     /// A link that is not made yet. The beginning of an answer is waited for so long.
-    pub(super) fn new(access: Access, headers_within: Duration) -> Self {
-        Self { access, slot: Mutex::default(), headers_within }
+    pub(super) fn new(
+        access: Access,
+        headers_within: Duration,
+        rate: Rate,
+        metrics: Arc<ClientMetrics>,
+    ) -> Self {
+        Self { access, slot: Mutex::default(), headers_within, limiter: Limiter::new(rate), metrics }
+    }
+
+    /// Waits until the server may be asked for something new.
+    pub(super) async fn turn(&self) {
+        self.limiter.wait().await;
     }
 
     /// Asks for a path and waits for the beginning of the answer, whatever its status.
@@ -94,9 +109,27 @@ impl Link {
     /// [`Fault::Setup`] when it cannot be asked, [`Fault::Unreachable`] when there is no connection,
     /// [`Fault::Broken`] and [`Fault::Silent`] when there is no answer.
     pub(super) async fn get(&self, path: &str) -> Result<Response<Incoming>, Fault> {
+        self.ask(path, None).await
+    }
+
+    /// As [`Link::get`], and hands over a JSON object to be created there.
+    ///
+    /// # Errors
+    /// As [`Link::get`].
+    pub(super) async fn post(&self, path: &str, object: Bytes) -> Result<Response<Incoming>, Fault> {
+        self.ask(path, Some(object)).await
+    }
+
+    async fn ask(&self, path: &str, object: Option<Bytes>) -> Result<Response<Incoming>, Fault> {
         let connected = self.connected().await.map_err(|e| Fault::Setup(explain(&e)))?;
-        let request = connected.request(path).map_err(|e| Fault::Setup(explain(&e)))?;
-        match timeout(self.headers_within, connected.http.request(request)).await {
+        let verb = if object.is_some() { "POST" } else { "GET" };
+        let request = connected.request(path, object).map_err(|e| Fault::Setup(explain(&e)))?;
+        let begun = Instant::now();
+        let answer = timeout(self.headers_within, connected.http.request(request)).await;
+        let code = answer.as_ref().ok().and_then(|a| a.as_ref().ok()).map(|r| r.status().as_u16());
+        let host = connected.base.authority().map_or("", |a| a.as_str());
+        self.metrics.request(verb, host, code, begun.elapsed());
+        match answer {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if error.is_connect() => Err(Fault::Unreachable(explain(&error))),
             Ok(Err(error)) => Err(Fault::Broken(explain(&error))),
@@ -182,7 +215,7 @@ impl Connected {
         Ok(Self { http, base, authorization, token: RefCell::default(), headers, expires })
     }
 
-    fn request(&self, path: &str) -> Result<Request<Empty<Bytes>>, AccessError> {
+    fn request(&self, path: &str, object: Option<Bytes>) -> Result<Request<Full<Bytes>>, AccessError> {
         let wrong = |e: hyper::http::Error| AccessError::Address {
             address: self.base.to_string(),
             why: e.to_string(),
@@ -193,11 +226,12 @@ impl Connected {
             format!("{below}{path}").parse().map_err(|e: hyper::http::uri::InvalidUri| wrong(e.into()))?;
         parts.path_and_query = Some(joined);
         let uri = Uri::from_parts(parts).map_err(|e| wrong(e.into()))?;
-        let mut request = Request::get(uri)
-            .header(ACCEPT, "application/json")
-            .header(USER_AGENT, AGENT)
-            .body(Empty::new())
-            .map_err(wrong)?;
+        let builder = match &object {
+            None => Request::get(uri),
+            Some(_) => Request::post(uri).header(CONTENT_TYPE, "application/json"),
+        };
+        let builder = builder.header(ACCEPT, "application/json").header(USER_AGENT, AGENT);
+        let mut request = builder.body(Full::new(object.unwrap_or_default())).map_err(wrong)?;
         let headers = request.headers_mut();
         if let Some(authorization) = self.authorization()? {
             headers.insert(AUTHORIZATION, authorization);
@@ -250,8 +284,9 @@ mod tests {
 
     #[test]
     fn the_path_of_the_server_comes_first() {
-        let uri =
-            |server| connected(server).request("/api/v1/services?limit=500").expect("good").uri().to_string();
+        let uri = |server| {
+            connected(server).request("/api/v1/services?limit=500", None).expect("good").uri().to_string()
+        };
         assert_eq!(uri("https://a:6443"), "https://a:6443/api/v1/services?limit=500");
         assert_eq!(uri("https://a/"), "https://a/api/v1/services?limit=500");
         assert_eq!(
@@ -266,7 +301,7 @@ mod tests {
         connected.authorization = Authorization::Fixed(HeaderValue::from_static("Bearer t"));
         connected.headers =
             vec![(HeaderName::from_static("impersonate-user"), HeaderValue::from_static("u"))];
-        let request = connected.request("/version").expect("good");
+        let request = connected.request("/version", None).expect("good");
         let header = |name: &str| request.headers()[name].to_str().expect("text").to_owned();
         assert_eq!(header("accept"), "application/json");
         assert!(header("user-agent").starts_with("proxier/"));

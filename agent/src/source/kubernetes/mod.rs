@@ -17,6 +17,7 @@ mod course;
 mod exec;
 mod fault;
 mod gate;
+mod limiter;
 mod lines;
 mod link;
 mod mirror;
@@ -24,6 +25,7 @@ mod notices;
 mod object;
 mod outlet;
 mod pieces;
+mod recorder;
 mod reflect;
 mod resource;
 mod split;
@@ -39,10 +41,14 @@ pub use self::access::{Access, check_server};
 use self::backoff::Bounds;
 use self::course::Delays;
 pub use self::gate::NodeNeeds;
+pub use self::limiter::Rate;
 use self::link::Link;
 use self::outlet::Outlet;
+pub use self::recorder::Recorder;
 use self::reflect::Reflector;
 use self::resource::Resource;
+use crate::metrics::ClientMetrics;
+
 use super::{EventSink, Source, SourceError, StopSignal};
 
 /// Requests for one resource that may fail in a row when everything is to be read only once.
@@ -102,14 +108,17 @@ pub struct Kubernetes {
     node: NodeName,
     needs: NodeNeeds,
     timing: Timing,
+    rate: Rate,
     once: bool,
+    metrics: Arc<ClientMetrics>,
 }
 
 impl Kubernetes {
     /// Reads and watches what concerns this node.
     #[must_use]
     pub fn new(access: Access, node: NodeName) -> Self {
-        Self { access, node, needs: NodeNeeds::default(), timing: Timing::default(), once: false }
+        let (needs, timing, rate) = (NodeNeeds::default(), Timing::default(), Rate::default());
+        Self { access, node, needs, timing, rate, once: false, metrics: Arc::default() }
     }
 
     /// What of the Node object is waited for at the start.
@@ -124,6 +133,18 @@ impl Kubernetes {
         Self { timing, ..self }
     }
 
+    /// How often the API server may be asked. The pages of a list are one request.
+    #[must_use]
+    pub fn rate(self, rate: Rate) -> Self {
+        Self { rate, ..self }
+    }
+
+    /// Counts its requests there.
+    #[must_use]
+    pub fn counted(self, metrics: Arc<ClientMetrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
     /// Ends after [`SourceEvent::Synced`](super::SourceEvent::Synced), and with an error when what is needed cannot be had.
     #[must_use]
     pub fn once(self) -> Self {
@@ -131,7 +152,7 @@ impl Kubernetes {
     }
 
     async fn serve(self, sink: EventSink, stop: &StopSignal) -> Result<(), SourceError> {
-        let link = Link::new(self.access, self.timing.headers);
+        let link = Link::new(self.access, self.timing.headers, self.rate, self.metrics);
         let outlet = Outlet::new(sink, self.needs);
         let tries = self.once.then_some(TRIES);
         let reflect = |resource| Reflector::new(resource, &link, &outlet, self.timing).run(tries);

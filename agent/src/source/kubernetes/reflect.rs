@@ -98,6 +98,9 @@ impl<'a> Reflector<'a> {
     async fn carry_out(&mut self, ask: &Ask) -> Result<End, SinkClosed> {
         let (low, high) = (self.timing.watch_shortest, self.timing.watch_longest);
         let path = self.resource.path(ask, self.dice.between(low, high));
+        if !matches!(ask, Ask::Page { token: Some(_) }) {
+            self.link.turn().await;
+        }
         let response = match self.link.get(&path).await {
             Ok(response) => response,
             Err(fault) => return Ok(End::Failed(fault)),
