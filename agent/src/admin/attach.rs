@@ -28,8 +28,10 @@ use crate::world::Problems;
 /// Where the admin API is, unless somebody says otherwise.
 pub const ADMIN_SOCKET: &str = "/run/proxier/admin.sock";
 
-const PROBLEMS: Family =
-    Family::gauge("proxier_input_problems", "Parts of objects or files that cannot be used; `proxier status` names them.");
+const PROBLEMS: Family = Family::gauge(
+    "proxier_input_problems",
+    "Parts of objects or files that cannot be used; `proxier status` names them.",
+);
 
 /// How often a taken address is tried again (core spec 4.5).
 const AGAIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });

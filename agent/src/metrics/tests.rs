@@ -242,13 +242,15 @@ fn what_has_no_endpoint_here_is_counted_and_what_has_none_anywhere_is_not() {
     assert_eq!((count(&rig, "internal"), count(&rig, "external")), (1.0, 1.0));
     let mut slice = scale::slice(1, 2, 0);
     for endpoint in &mut slice.endpoints {
-        endpoint.conditions = proxier_core::model::Conditions { ready: false, serving: false, terminating: false };
+        endpoint.conditions =
+            proxier_core::model::Conditions { ready: false, serving: false, terminating: false };
     }
     rig.cluster.upsert_slice(slice.clone());
     rig.round();
     assert_eq!((count(&rig, "internal"), count(&rig, "external")), (0.0, 0.0), "no usable endpoint anywhere");
     slice.endpoints[0].node = Some(scale::NODE.into());
-    slice.endpoints[0].conditions = proxier_core::model::Conditions { ready: true, serving: true, terminating: false };
+    slice.endpoints[0].conditions =
+        proxier_core::model::Conditions { ready: true, serving: true, terminating: false };
     rig.cluster.upsert_slice(slice);
     rig.round();
     assert_eq!((count(&rig, "internal"), count(&rig, "external")), (0.0, 0.0), "one is here");

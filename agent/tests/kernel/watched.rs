@@ -30,7 +30,8 @@ fn metrics_follow_what_is_in_the_kernel() {
     stage.open_loopback();
     stage.configure("verifyPeriod: 100ms\n");
     let daemon = stage.run();
-    let generation = |state: &str| value(&format!("proxier_generation{{ip_family=\"IPv4\",state=\"{state}\"}}"));
+    let generation =
+        |state: &str| value(&format!("proxier_generation{{ip_family=\"IPv4\",state=\"{state}\"}}"));
     until("served", || scrape().is_some());
     until("in force", || generation("desired") >= 1.0 && generation("desired") == generation("in_force"));
     let before = generation("in_force");

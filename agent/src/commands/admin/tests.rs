@@ -11,7 +11,7 @@ use proxier_testkit::scale;
 use super::*;
 use crate::admin::tests::Rig;
 use crate::admin::{Attached, MetricsOptions, Surroundings, attach};
-use crate::events::LoggedEvents;
+use crate::events::Logged;
 use crate::http::Servers;
 use crate::world::Problems;
 
@@ -26,13 +26,18 @@ fn serve(rig: &Rig, socket: &Path) -> Attached {
         problems: Problems::default(),
         printers: Vec::new(),
         messages: sync_channel(1).0,
-        events: Arc::new(LoggedEvents),
+        events: Arc::new(Logged),
     };
     attach(options, around).expect("served").1
 }
 
 fn args(socket: &Path, service: Option<&str>, output: OutputFormat) -> AdminArgs {
-    AdminArgs { socket: socket.to_owned(), service: service.map(str::to_owned), family: Some("ipv4".to_owned()), output }
+    AdminArgs {
+        socket: socket.to_owned(),
+        service: service.map(str::to_owned),
+        family: Some("ipv4".to_owned()),
+        output,
+    }
 }
 
 type Run = fn(&AdminArgs, &mut dyn Write) -> anyhow::Result<Ended>;
@@ -51,7 +56,10 @@ fn answers_are_printed_for_people() {
     rig.cluster.upsert_slice(scale::slice(3, 2, 1));
     rig.cluster.remove_service(&scale::service(5).name);
     rig.round();
-    rig.set_aside.insert(rig.force.ipv4.as_ref().expect("in force").ports().next().expect("one").name.clone(), "EINVAL".into());
+    rig.set_aside.insert(
+        rig.force.ipv4.as_ref().expect("in force").ports().next().expect("one").name.clone(),
+        "EINVAL".into(),
+    );
     rig.sync(IpFamily::Ipv4, SyncKind::Full);
     rig.cluster.upsert_service(scale::service(30));
     rig.commit();
@@ -73,16 +81,36 @@ fn answers_are_printed_for_people() {
         assert!(lines.iter().any(|l| l == line), "{line} not in {lines:#?}");
     }
     let lines = told(syncs, &text(None));
-    assert!(lines[0].starts_with("2023-11-14T22:13:20Z IPv4 FAILED generation 3: 0 operations"), "{lines:#?}");
-    for line in ["  error: no room", "  + bench/svc-30:http/tcp", "  ~ bench/svc-3:http/tcp", "  - bench/svc-5:http/tcp", "  + and 5 more"] {
+    assert!(
+        lines[0].starts_with("2023-11-14T22:13:20Z IPv4 FAILED generation 3: 0 operations"),
+        "{lines:#?}"
+    );
+    for line in [
+        "  error: no room",
+        "  + bench/svc-30:http/tcp",
+        "  ~ bench/svc-3:http/tcp",
+        "  - bench/svc-5:http/tcp",
+        "  + and 5 more",
+    ] {
         assert!(lines.iter().any(|l| l == line), "{line} not in {lines:#?}");
     }
     let lines = told(snapshot, &text(None));
     assert_eq!(lines[0], "IPv4, generation 3, NOT IN FORCE YET");
     assert_eq!(lines[1], "  bench/svc-0:http/tcp: 1 endpoints, 1 for the cluster, 0 local");
     let lines = told(snapshot, &text(Some("bench/svc-0")));
-    assert_eq!(lines[1..5], ["  bench/svc-0:http/tcp", "    SET ASIDE: EINVAL", "    cluster IP 10.64.0.1:80/tcp", "    policy: internal Cluster, external Cluster; topology None"]);
-    assert!(lines[5].starts_with("    10.128.0.0:8080 ") && lines[5].ends_with(" cluster: used"), "{lines:#?}");
+    assert_eq!(
+        lines[1..5],
+        [
+            "  bench/svc-0:http/tcp",
+            "    SET ASIDE: EINVAL",
+            "    cluster IP 10.64.0.1:80/tcp",
+            "    policy: internal Cluster, external Cluster; topology None"
+        ]
+    );
+    assert!(
+        lines[5].starts_with("    10.128.0.0:8080 ") && lines[5].ends_with(" cluster: used"),
+        "{lines:#?}"
+    );
     assert_eq!(told(rules, &text(None)), [""; 0], "no printer");
     let json = told(status, &args(&socket, None, OutputFormat::Json)).join("\n");
     let value: Value = serde_json::from_str(&json).expect("JSON");
