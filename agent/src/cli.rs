@@ -48,6 +48,12 @@ pub enum Command {
     Probe(BaseFlags),
     /// Compare the kernel with what should be in it; changes nothing
     Verify(ConfigFlags),
+    /// Write the configuration in force to a file
+    #[command(skip)]
+    WriteConfig(ConfigFlags, PathBuf),
+    /// Print the version
+    #[command(skip)]
+    Version,
     /// Ask the running agent how it is
     Status(AdminArgs),
     /// Ask the running agent what it decided, and why
@@ -56,12 +62,6 @@ pub enum Command {
     Rules(AdminArgs),
     /// Ask the running agent about its last syncs
     Syncs(AdminArgs),
-    /// Write the configuration in force to a file
-    #[command(skip)]
-    WriteConfig(ConfigFlags, PathBuf),
-    /// Print the version
-    #[command(skip)]
-    Version,
     /// Build a cluster of network namespaces on this machine and work in it
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Lab(LabArgs),

@@ -120,6 +120,11 @@ impl Health {
         self.note(State::handed_over);
     }
 
+    /// Takes over another `syncPeriod`, for a configuration that is read again.
+    pub fn set_sync_period(&self, sync_period: Duration) {
+        self.note(|state, _| state.set_sync_period(sync_period));
+    }
+
     /// Is what is desired in the kernel, or not late?
     #[must_use]
     pub fn is_healthy(&self) -> bool {

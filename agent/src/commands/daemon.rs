@@ -207,8 +207,8 @@ impl Daemon {
 
 fn health_options(config: &Config) -> HealthOptions {
     HealthOptions {
-        address: config.servers.healthz,
-        hard_fail: config.servers.hard_fail,
+        address: config.healthz_bind_address,
+        hard_fail: config.bind_address_hard_fail,
         sync_period: config.periods.sync,
         node_required: !matches!(config.source, Some(SourceConfig::Manifests(_))),
     }
@@ -217,17 +217,16 @@ fn health_options(config: &Config) -> HealthOptions {
 /// Values and state of these instances.
 fn insight(setup: &Setup, instances: &[Box<dyn Instance>]) -> Arc<Insight> {
     let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
-    let backend = instances.first().map_or("", |i| i.name());
-    let gates = setup.config.gates.iter().map(|(name, on)| (name.to_owned(), on)).collect();
+    let gates = setup.config.feature_gates.iter().map(|(name, on)| (name.to_owned(), on)).collect();
     let metrics = Metrics::new(&setup.config.mode, setup.figures(), &families, wall_clock).gates(gates);
-    Insight::new(metrics, Board::new(backend, &families, wall_clock))
+    Insight::new(metrics, Board::new(setup.backend(), &families, wall_clock))
 }
 
 fn metrics_options(config: &Config) -> MetricsOptions {
     MetricsOptions {
-        address: config.servers.metrics,
-        hard_fail: config.servers.hard_fail,
-        profiling: config.servers.profiling,
+        address: config.metrics_bind_address,
+        hard_fail: config.bind_address_hard_fail,
+        profiling: config.enable_profiling,
         admin_socket: config.admin.socket.clone(),
         mode: config.mode.clone(),
         configz: config.configz(),

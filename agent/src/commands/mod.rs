@@ -43,15 +43,15 @@ pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
         Command::CheckConfig(flags) => check_config(&flags, out),
         Command::Probe(flags) => inspect::probe(&flags, out),
         Command::Verify(flags) => inspect::verify(&flags, out),
-        Command::Status(args) => admin::status(&args, out),
-        Command::Snapshot(args) => admin::snapshot(&args, out),
-        Command::Rules(args) => admin::rules(&args, out),
-        Command::Syncs(args) => admin::syncs(&args, out),
         Command::WriteConfig(flags, path) => write_config(&flags, &path),
         Command::Version => {
             writeln!(out, "proxier {}", env!("CARGO_PKG_VERSION"))?;
             Ok(Ended::Well)
         }
+        Command::Status(args) => admin::status(&args, out),
+        Command::Snapshot(args) => admin::snapshot(&args, out),
+        Command::Rules(args) => admin::rules(&args, out),
+        Command::Syncs(args) => admin::syncs(&args, out),
         Command::Lab(args) => match lab::exec(&args.args)? {},
     }
 }

@@ -135,6 +135,11 @@ impl Setup {
         }
     }
 
+    /// The backend's name.
+    pub(super) fn backend(&self) -> &'static str {
+        registry::BACKENDS.iter().map(|b| b.section.name).find(|n| *n == self.config.mode).unwrap_or_default()
+    }
+
     /// What the backend counts.
     pub(super) fn figures(&self) -> Figures {
         let entry = registry::BACKENDS.iter().find(|b| b.section.name == self.config.mode);

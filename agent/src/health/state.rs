@@ -59,13 +59,18 @@ impl State {
     #[must_use]
     pub fn new(sync_period: Duration, node_required: bool) -> Self {
         Self {
-            timeout: sync_period.saturating_mul(2),
+            timeout: timeout(sync_period),
             node_required,
             node: NodeState::Unknown,
             families: PerFamily::default(),
             handed: VecDeque::new(),
             deciding: None,
         }
+    }
+
+    /// Takes over another `syncPeriod`.
+    pub fn set_sync_period(&mut self, sync_period: Duration) {
+        self.timeout = timeout(sync_period);
     }
 
     /// A source is about to hand over a batch.
@@ -159,6 +164,10 @@ impl State {
             Some((family.to_string(), FamilyBody { last_updated, healthy }))
         })
     }
+}
+
+fn timeout(sync_period: Duration) -> Duration {
+    sync_period.saturating_mul(2)
 }
 
 /// The fields stand in the order in which they are sent.

@@ -9,6 +9,7 @@ mod answers;
 mod api;
 mod drift;
 mod ends;
+mod health;
 mod input;
 mod live;
 mod rights;

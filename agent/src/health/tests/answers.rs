@@ -70,8 +70,8 @@ fn bodies_and_headers_are_those_of_the_real_one() {
     assert_eq!(health.answers(), expected);
 }
 
-fn node(spec: serde_json::Value, metadata: serde_json::Value) -> Vec<SourceEvent> {
-    let mut metadata = metadata;
+fn node(spec: &serde_json::Value, metadata: &serde_json::Value) -> Vec<SourceEvent> {
+    let mut metadata = metadata.clone();
     if metadata.get("name").is_none() {
         metadata["name"] = "worker".into();
     }
@@ -102,7 +102,7 @@ fn a_node_that_is_about_to_go_fails_healthz_alone() {
         (json!({}), json!({}), 200),
         (json!({}), json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), 503),
     ] {
-        follower.events(&node(spec.clone(), metadata.clone()));
+        follower.events(&node(&spec, &metadata));
         assert_eq!(both(), (expected, 200), "{spec} {metadata}");
         assert!(health.is_healthy(), "health check node ports do not ask for the node");
     }
@@ -111,7 +111,7 @@ fn a_node_that_is_about_to_go_fails_healthz_alone() {
         namespace: "".into(),
         name: "worker".into(),
     };
-    follower.events(&node(json!({}), json!({})));
+    follower.events(&node(&json!({}), &json!({})));
     follower.events(&[SourceEvent::Delete { key, service: None }]);
     assert_eq!(both(), (200, 200), "the last state seen stays in use");
 }
@@ -156,9 +156,9 @@ fn a_taken_port_is_tried_again_or_ends_the_start() {
 #[test]
 fn health_check_node_ports_answer_as_those_of_the_real_one() {
     let mut stage = ports::Stage::new();
-    stage.service("front", 32100, json!({"metadata": {"namespace": "web"}}));
+    stage.service("front", 32100, &json!({"metadata": {"namespace": "web"}}));
     stage.slice("front", &["10.1.0.1@here", "10.1.0.2"]);
-    stage.service("away", 32101, json!({"metadata": {"namespace": "web"}}));
+    stage.service("away", 32101, &json!({"metadata": {"namespace": "web"}}));
     stage.slice("away", &["10.1.0.3"]);
     stage.adopt();
     let all = recorded("health-check-node-ports.txt");

@@ -48,7 +48,7 @@ impl Stage {
     }
 
     /// A load balancer with policy Local, some of whose fields are otherwise.
-    pub(super) fn service(&mut self, name: &str, health: u16, otherwise: Value) {
+    pub(super) fn service(&mut self, name: &str, health: u16, otherwise: &Value) {
         let number = name.bytes().map(u32::from).sum::<u32>() % 250;
         let mut object = json!({
             "metadata": {"namespace": "web", "name": name},
@@ -131,7 +131,7 @@ impl Stage {
 #[test]
 fn addresses_that_are_ready_and_here_count() {
     let mut stage = Stage::new();
-    stage.service("front", 32100, json!({}));
+    stage.service("front", 32100, &json!({}));
     stage.slice("front", &["10.1.0.1@here", "10.1.0.2@here", "10.1.0.3"]);
     stage.adopt();
     assert_eq!(stage.count(32100), Some((200, 2)));
@@ -153,7 +153,7 @@ fn addresses_that_are_ready_and_here_count() {
 #[test]
 fn a_late_proxier_says_503_and_the_true_count() {
     let mut stage = Stage::new();
-    stage.service("front", 32100, json!({}));
+    stage.service("front", 32100, &json!({}));
     let endpoints: Vec<String> = (1..=7).map(|i| format!("10.1.0.{i}@here")).collect();
     stage.slice("front", &endpoints.iter().map(String::as_str).collect::<Vec<_>>());
     stage.adopt();
@@ -171,7 +171,7 @@ fn a_late_proxier_says_503_and_the_true_count() {
 #[test]
 fn any_path_and_method_gets_the_same_answer() {
     let mut stage = Stage::new();
-    stage.service("front", 32100, json!({}));
+    stage.service("front", 32100, &json!({}));
     stage.slice("front", &["10.1.0.1@here"]);
     stage.adopt();
     let without_date =
@@ -189,10 +189,10 @@ fn any_path_and_method_gets_the_same_answer() {
 #[test]
 fn another_port_number_closes_the_old_one_first() {
     let mut stage = Stage::new();
-    stage.service("front", 32100, json!({}));
+    stage.service("front", 32100, &json!({}));
     stage.slice("front", &["10.1.0.1@here"]);
     stage.adopt();
-    stage.service("front", 32101, json!({}));
+    stage.service("front", 32101, &json!({}));
     stage.adopt();
     assert_eq!(stage.count(32100), None);
     assert_eq!(stage.count(32101), Some((200, 1)));
@@ -202,18 +202,18 @@ fn another_port_number_closes_the_old_one_first() {
 #[test]
 fn a_port_moves_between_services_in_one_sync() {
     let mut stage = Stage::new();
-    stage.service("a", 32100, json!({}));
-    stage.service("b", 32101, json!({}));
+    stage.service("a", 32100, &json!({}));
+    stage.service("b", 32101, &json!({}));
     stage.slice("b", &["10.1.0.1@here"]);
     stage.adopt();
     for _ in 0..20 {
-        stage.service("a", 32101, json!({}));
-        stage.service("b", 32100, json!({}));
+        stage.service("a", 32101, &json!({}));
+        stage.service("b", 32100, &json!({}));
         stage.adopt();
         assert_eq!((stage.serves(32100), stage.serves(32101)), ("b".to_owned(), "a".to_owned()));
         assert_eq!(stage.count(32100), Some((200, 1)));
-        stage.service("a", 32100, json!({}));
-        stage.service("b", 32101, json!({}));
+        stage.service("a", 32100, &json!({}));
+        stage.service("b", 32101, &json!({}));
         stage.adopt();
         assert_eq!((stage.serves(32100), stage.serves(32101)), ("a".to_owned(), "b".to_owned()));
     }
@@ -225,8 +225,8 @@ fn a_port_moves_between_services_in_one_sync() {
 fn of_two_that_want_one_port_the_older_is_served_and_the_other_told_of() {
     let mut stage = Stage::new();
     let made = |day: u8| json!({"metadata": {"creationTimestamp": format!("2026-01-0{day}T00:00:00Z")}});
-    stage.service("a", 32100, made(2));
-    stage.service("b", 32100, made(1));
+    stage.service("a", 32100, &made(2));
+    stage.service("b", 32100, &made(1));
     stage.slice("a", &["10.1.0.1@here"]);
     stage.adopt();
     assert_eq!(stage.serves(32100), "b");
@@ -251,9 +251,9 @@ fn of_two_that_want_one_port_the_older_is_served_and_the_other_told_of() {
     assert!(!stage.ports.incomplete());
     // Lost again, it is told again.
     stage.remove("a");
-    stage.service("b", 32100, made(1));
+    stage.service("b", 32100, &made(1));
     stage.adopt();
-    stage.service("a", 32100, made(2));
+    stage.service("a", 32100, &made(2));
     stage.adopt();
     assert_eq!(stage.events.take().len(), 1);
 }
@@ -262,7 +262,7 @@ fn of_two_that_want_one_port_the_older_is_served_and_the_other_told_of() {
 fn a_port_that_somebody_else_has_is_served_once_it_is_free() {
     let mut stage = Stage::new();
     let taken = std::net::TcpListener::bind((stage.ip, 32100)).expect("free");
-    stage.service("front", 32100, json!({}));
+    stage.service("front", 32100, &json!({}));
     stage.slice("front", &["10.1.0.1@here"]);
     stage.adopt();
     stage.ports.retry();
@@ -281,17 +281,17 @@ fn who_has_a_health_check_node_port() {
     let mut stage = Stage::new();
     let proxied = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": "Proxy"}]}});
     let ports = json!([{"name": "http", "port": 80}]);
-    stage.service("proxied", 32100, json!({"spec": {"ports": ports}, "status": proxied}));
-    stage.service("missing", 0, json!({}));
-    stage.service("node-port", 32102, json!({"spec": {"type": "NodePort"}}));
-    stage.service("cluster", 32103, json!({"spec": {"externalTrafficPolicy": "Cluster"}}));
+    stage.service("proxied", 32100, &json!({"spec": {"ports": ports}, "status": proxied}));
+    stage.service("missing", 0, &json!({}));
+    stage.service("node-port", 32102, &json!({"spec": {"type": "NodePort"}}));
+    stage.service("cluster", 32103, &json!({"spec": {"externalTrafficPolicy": "Cluster"}}));
     stage.adopt();
     assert_eq!(stage.count(32100), Some((503, 0)));
     for port in [32102, 32103] {
         assert_eq!(stage.count(port), None, "{port}");
     }
     assert_eq!(stage.ports.sockets(), 1);
-    stage.service("proxied", 32100, json!({"spec": {"externalTrafficPolicy": "Cluster"}}));
+    stage.service("proxied", 32100, &json!({"spec": {"externalTrafficPolicy": "Cluster"}}));
     stage.adopt();
     assert_eq!((stage.count(32100), stage.ports.sockets()), (None, 0));
 }
@@ -302,16 +302,16 @@ fn what_comes_and_goes_before_a_sync_opens_nothing() {
     let mut stage = Stage::new();
     // were it tried, this would be told
     let _taken = std::net::TcpListener::bind((stage.ip, 32100)).expect("free");
-    stage.service("front", 32100, json!({}));
+    stage.service("front", 32100, &json!({}));
     stage.remove("front");
     stage.adopt();
     assert_eq!((stage.events.take(), stage.ports.sockets()), (vec![], 0));
     // And one that goes and comes keeps its socket, with connections in it.
-    stage.service("front", 32101, json!({}));
+    stage.service("front", 32101, &json!({}));
     stage.adopt();
     let mut kept = TcpStream::connect((stage.ip, 32101)).expect("served");
     stage.remove("front");
-    stage.service("front", 32101, json!({}));
+    stage.service("front", 32101, &json!({}));
     stage.slice("front", &["10.1.0.1@here"]);
     stage.adopt();
     kept.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("sent");
@@ -326,7 +326,7 @@ fn addresses_of_the_host_are_followed() {
     let [a, b, c, _] = stage.ip.octets();
     let (first, second) = (stage.ip, Ipv4Addr::new(a, b, c, 2));
     let outside = Ipv4Addr::new(127, 19, c, 1);
-    stage.service("front", 32100, json!({}));
+    stage.service("front", 32100, &json!({}));
     stage.hosts(&[first, second, outside]);
     stage.adopt();
     let served = |stage: &Stage| [first, second, outside].map(|ip| stage.at(ip, 32100).is_some());

@@ -56,6 +56,9 @@ fn a_late_family_is_cured_by_its_own_update_alone() {
     assert_eq!(both(&state, 20), (503, 503), "the oldest request counts");
     state.updated(Ipv6, moment(21));
     assert_eq!(both(&state, 21), (503, 503));
+    state.set_sync_period(Duration::from_secs(30));
+    assert_eq!(both(&state, 21), (200, 200), "another period, another patience");
+    state.set_sync_period(Duration::from_secs(5));
     state.updated(Ipv4, moment(22));
     assert_eq!(both(&state, 22), (200, 200));
 }

@@ -53,8 +53,8 @@ pub(super) struct Link {
     access: Access,
     slot: Mutex<Slot>,
     headers_within: Duration,
-    metrics: Arc<ClientMetrics>,
     limiter: Limiter,
+    metrics: Arc<ClientMetrics>,
 }
 
 #[derive(Default)]
@@ -122,13 +122,13 @@ impl Link {
 
     async fn ask(&self, path: &str, object: Option<Bytes>) -> Result<Response<Incoming>, Fault> {
         let connected = self.connected().await.map_err(|e| Fault::Setup(explain(&e)))?;
-        let method = if object.is_some() { "POST" } else { "GET" };
+        let verb = if object.is_some() { "POST" } else { "GET" };
         let request = connected.request(path, object).map_err(|e| Fault::Setup(explain(&e)))?;
         let begun = Instant::now();
         let answer = timeout(self.headers_within, connected.http.request(request)).await;
         let code = answer.as_ref().ok().and_then(|a| a.as_ref().ok()).map(|r| r.status().as_u16());
         let host = connected.base.authority().map_or("", |a| a.as_str());
-        self.metrics.request(method, host, code, begun.elapsed());
+        self.metrics.request(verb, host, code, begun.elapsed());
         match answer {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if error.is_connect() => Err(Fault::Unreachable(explain(&error))),

@@ -133,16 +133,16 @@ impl Kubernetes {
         Self { timing, ..self }
     }
 
-    /// Counts its requests there.
-    #[must_use]
-    pub fn counted(self, metrics: Arc<ClientMetrics>) -> Self {
-        Self { metrics, ..self }
-    }
-
     /// How often the API server may be asked. The pages of a list are one request.
     #[must_use]
     pub fn rate(self, rate: Rate) -> Self {
         Self { rate, ..self }
+    }
+
+    /// Counts its requests there.
+    #[must_use]
+    pub fn counted(self, metrics: Arc<ClientMetrics>) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Ends after [`SourceEvent::Synced`](super::SourceEvent::Synced), and with an error when what is needed cannot be had.
