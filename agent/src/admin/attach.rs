@@ -21,11 +21,17 @@ use super::desk::Papers;
 use super::{Desk, Follower, Insight, Pages};
 use crate::events::{Event, EventRecorder, EventType};
 use crate::http::{self, Listener, ServerHandle, Servers, Service};
+use crate::metrics::Family;
 use crate::sync::{Message, Observer};
 use crate::world::Problems;
 
 /// Where the admin API is, unless somebody says otherwise.
 pub const ADMIN_SOCKET: &str = "/run/proxier/admin.sock";
+
+const PROBLEMS: Family = Family::gauge(
+    "proxier_input_problems",
+    "Parts of objects or files that cannot be used; `proxier status` names them.",
+);
 
 /// How often a taken address is tried again (core spec 4.5).
 const AGAIN: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
@@ -155,6 +161,8 @@ pub fn attach(
         let metrics = Listening::begin(what, bind, &around.servers, service, hard_fail);
         listening.push(metrics.map_err(|source| refused(address, source, &around))?);
     }
+    let problems = around.problems.clone();
+    insight.metrics.register(move |page| page.sample(PROBLEMS, &[], problems.count() as f64));
     if let Some(path) = admin_socket {
         match admin(&path, around, Arc::clone(&asked)) {
             Ok(admin) => listening.push(admin),

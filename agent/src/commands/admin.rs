@@ -303,3 +303,6 @@ fn print_names(mark: &str, names: &Value, out: &mut dyn Write) -> io::Result<()>
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,9 +204,9 @@ fn insight(setup: &Setup, families: &[IpFamily]) -> Arc<Insight> {
 fn metrics_options(setup: &Setup) -> MetricsOptions {
     let config = &setup.config;
     MetricsOptions {
-        address: config.servers.metrics,
-        hard_fail: config.servers.hard_fail,
-        profiling: config.servers.profiling,
+        address: config.metrics_bind_address,
+        hard_fail: config.bind_address_hard_fail,
+        profiling: config.enable_profiling,
         admin_socket: config.admin.socket.clone(),
         mode: config.mode.clone(),
         configz: config.configz(),
@@ -221,8 +221,8 @@ fn probe_counts(answers: Answers) -> (ProbeCounts, ProbeCounts) {
 
 fn health_options(config: &Config) -> HealthOptions {
     HealthOptions {
-        address: config.servers.healthz,
-        hard_fail: config.servers.hard_fail,
+        address: config.healthz_bind_address,
+        hard_fail: config.bind_address_hard_fail,
         sync_period: config.periods.sync,
         node_required: !matches!(config.source, Some(SourceConfig::Manifests(_))),
     }

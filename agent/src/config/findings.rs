@@ -162,8 +162,10 @@ impl Findings<'_> {
                 format!("it is of another family than the node's first, {primary}"),
             );
         }
-        let servers = &self.config.servers;
-        for (path, at) in [("healthzBindAddress", servers.healthz), ("metricsBindAddress", servers.metrics)] {
+        for (path, at) in [
+            ("healthzBindAddress", self.config.healthz_bind_address),
+            ("metricsBindAddress", self.config.metrics_bind_address),
+        ] {
             let specific = |at: &SocketAddr| !at.ip().is_unspecified() && IpFamily::of(at.ip()) != primary;
             if !facts.dual_stack() && at.as_ref().is_some_and(specific) {
                 self.say(

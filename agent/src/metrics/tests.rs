@@ -220,6 +220,42 @@ fn nothing_is_counted_by_service() {
     assert_eq!(large.sample("proxier_service_ports{ip_family=\"IPv4\"}"), 20_000.0);
 }
 
+/// Cases: core-11.38, core-11.39
+#[test]
+fn what_has_no_endpoint_here_is_counted_and_what_has_none_anywhere_is_not() {
+    let mut rig = Rig::running(0);
+    let count = |rig: &Rig, policy: &str| {
+        rig.sample(&format!(
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{{ip_family=\"IPv4\",traffic_policy=\"{policy}\"}}"
+        ))
+    };
+    let mut service = scale::service(1);
+    service.internal_policy = TrafficPolicy::Local;
+    service.external_policy = TrafficPolicy::Local;
+    rig.cluster.upsert_service(service.clone());
+    rig.cluster.upsert_slice(scale::slice(1, 2, 0));
+    rig.round();
+    assert_eq!((count(&rig, "internal"), count(&rig, "external")), (1.0, 0.0), "not reachable from outside");
+    service.ports[0].node_port = proxier_core::ids::Port::new(30_080);
+    rig.cluster.upsert_service(service);
+    rig.round();
+    assert_eq!((count(&rig, "internal"), count(&rig, "external")), (1.0, 1.0));
+    let mut slice = scale::slice(1, 2, 0);
+    for endpoint in &mut slice.endpoints {
+        endpoint.conditions =
+            proxier_core::model::Conditions { ready: false, serving: false, terminating: false };
+    }
+    rig.cluster.upsert_slice(slice.clone());
+    rig.round();
+    assert_eq!((count(&rig, "internal"), count(&rig, "external")), (0.0, 0.0), "no usable endpoint anywhere");
+    slice.endpoints[0].node = Some(scale::NODE.into());
+    slice.endpoints[0].conditions =
+        proxier_core::model::Conditions { ready: true, serving: true, terminating: false };
+    rig.cluster.upsert_slice(slice);
+    rig.round();
+    assert_eq!((count(&rig, "internal"), count(&rig, "external")), (0.0, 0.0), "one is here");
+}
+
 /// Counted by changes as by a walk through all, in random histories.
 #[test]
 fn lacking_local_endpoints_are_counted_as_by_a_walk() {

@@ -14,3 +14,4 @@ mod input;
 mod live;
 mod rights;
 mod stage;
+mod watched;

@@ -74,6 +74,7 @@ fn metrics_and_administration_are_served() {
         answer.to_ascii_lowercase().contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n")
     );
     assert!(answer.contains("\nproxier_service_ports{ip_family=\"IPv4\"} 2\n"));
+    assert!(answer.contains("\nproxier_input_problems 0\n"));
     let answer = exchange(UnixStream::connect(&path).expect("there"), "GET /status");
     assert!(answer.contains("\"node\":\"n1\""), "{answer}");
     assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
