@@ -1,6 +1,7 @@
 //! The sync loop: one thread owns the world and the backend instances, and does what the reconciler says. No locks.
 
 mod observer;
+mod orders;
 mod tell;
 
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
 use proxier_core::snapshot::Snapshot;
 
 pub use self::observer::{Failed, Observer, Synced};
+pub use self::orders::Order;
 use self::tell::{clear, tell_conflicts, tell_report};
 use crate::config::NodeOverrides;
 use crate::service_manager::Notifier;
@@ -53,15 +55,6 @@ pub struct Settings {
     pub node: NodeOverrides,
     /// When to write and to look.
     pub policy: Policy,
-}
-
-/// What an operator can ask of the loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// A full sync of every family.
-    Sync,
-    /// A comparison of the kernel with what was programmed, of every family.
-    Verify,
 }
 
 /// Batches that are taken in before the next commit: enough to collapse a burst, few enough not to starve the kernel.
@@ -392,22 +385,6 @@ impl SyncLoop {
         }
     }
 
-    /// What was never ready, or is being compared already, is left alone.
-    fn order(&mut self, order: Order) {
-        let now = (self.clock)();
-        for lane in &mut self.lanes {
-            let family = lane.instance.family();
-            match order {
-                Order::Sync if lane.reconciler.is_ready() => {
-                    lane.reconciler.request(SyncKind::Full);
-                    self.observers.each(|o| o.queued(family));
-                }
-                Order::Verify if lane.programmed && !lane.verifying => lane.verify(&self.own, now),
-                Order::Sync | Order::Verify => {}
-            }
-        }
-    }
-
     /// The host's addresses decide about node ports and local traffic.
     fn refresh_addresses(&mut self) {
         match proxier_sys::addresses::host_addresses() {
@@ -448,6 +425,9 @@ impl Lane {
                 let left_out = self.instance.set_aside();
                 let set_aside = left_out.len();
                 let before = before.as_ref();
+                if before.is_none() {
+                    observers.each(|o| o.took_over(&*self.instance));
+                }
                 let synced =
                     Synced { backend, family, kind, report, before, snapshot, set_aside, left_out, took };
                 observers.each(|o| o.synced(&synced));

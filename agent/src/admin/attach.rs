@@ -13,13 +13,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use proxier_core::driver::Printer;
-use proxier_core::ids::NodeName;
 use serde_json::Value;
 
 use super::desk::Papers;
-use super::{Desk, Follower, Insight, Pages};
-use crate::events::{Event, EventRecorder, EventType};
+use super::{Desk, Follower, Insight, Pages, Printers};
+use crate::events::{Event, EventType, SharedRecorder};
 use crate::http::{self, Listener, ServerHandle, Servers, Service};
 use crate::metrics::Family;
 use crate::sync::{Message, Observer};
@@ -49,7 +47,7 @@ pub struct MetricsOptions {
     pub admin_socket: Option<PathBuf>,
     /// The mode, as `/proxyMode` says it.
     pub mode: String,
-    /// The configuration in force, as `/configz` says it.
+    /// The configuration in force, as `/configz` says it: with the key that it stands under.
     pub configz: Value,
 }
 
@@ -73,17 +71,15 @@ pub struct Surroundings {
     /// The thread of all servers.
     pub servers: Servers,
     /// This node's name.
-    pub node: NodeName,
+    pub node: String,
     /// The kind of the source: `kubernetes` or `manifests`.
     pub source: &'static str,
     /// What is wrong with objects and files.
     pub problems: Problems,
-    /// What prints each family's rules.
-    pub printers: Vec<Printer>,
     /// The way to the loop.
     pub messages: SyncSender<Message>,
     /// Is told when metrics cannot be served and must be.
-    pub events: Arc<dyn EventRecorder>,
+    pub events: SharedRecorder,
 }
 
 impl fmt::Debug for Surroundings {
@@ -152,6 +148,7 @@ pub fn attach(
     let flags = std::env::args().skip(1).collect();
     let pages = Arc::new(Pages::new(Arc::clone(&insight), configz, flags, profiling));
     let asked = Arc::new(AtomicBool::new(false));
+    let printers = Printers::default();
     let mut listening = Vec::new();
     if let Some(address) = address {
         let pages = Arc::clone(&pages);
@@ -164,12 +161,12 @@ pub fn attach(
     let problems = around.problems.clone();
     insight.metrics.register(move |page| page.sample(PROBLEMS, &[], problems.count() as f64));
     if let Some(path) = admin_socket {
-        match admin(&path, around, Arc::clone(&asked)) {
+        match admin(&path, around, Arc::clone(&asked), Arc::clone(&printers)) {
             Ok(admin) => listening.push(admin),
             Err(error) => tracing::warn!(error = %error, "no admin API"),
         }
     }
-    Ok((Box::new(Follower::new(insight, asked)), Attached { pages, listening }))
+    Ok((Box::new(Follower::new(insight, asked, printers)), Attached { pages, listening }))
 }
 
 /// The cluster is told before the process ends.
@@ -179,10 +176,14 @@ fn refused(address: SocketAddr, source: io::Error, around: &Surroundings) -> Ser
     ServeError::Metrics { address, source }
 }
 
-fn admin(path: &Path, around: Surroundings, asked: Arc<AtomicBool>) -> io::Result<Listening> {
-    let Surroundings { insight, servers, node, source, problems, printers, messages, .. } = around;
+fn admin(
+    path: &Path,
+    around: Surroundings,
+    asked: Arc<AtomicBool>,
+    printers: Printers,
+) -> io::Result<Listening> {
+    let Surroundings { insight, servers, node, source, problems, messages, .. } = around;
     let give = move |order| messages.try_send(Message::Ordered(order)).is_ok();
-    let node = node.as_str().to_owned();
     let papers = Papers { node, source, problems, printers, give: Box::new(give), asked };
     let desk = Desk::new(insight, papers);
     let service = Service::new(move |head| desk.answer(head)).slow();

@@ -1,17 +1,16 @@
 //! The admin API: what is answered on the socket.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use proxier_core::backend::{PlanEntry, SetAside};
-use proxier_core::driver::Printer;
 use proxier_core::ids::{IpFamily, ServiceName};
 use proxier_core::snapshot::Snapshot;
 use serde_json::{Value, json};
 
 use super::board::LaneState;
 use super::history::port_name;
-use super::{Insight, decisions};
+use super::{Insight, Printers, decisions};
 use crate::http::{Head, Response};
 use crate::metrics::VERSION;
 use crate::sync::Order;
@@ -30,7 +29,7 @@ pub struct Desk {
     node: String,
     source: &'static str,
     problems: Problems,
-    printers: Mutex<Vec<Printer>>,
+    printers: Printers,
     give: Give,
     asked: Arc<AtomicBool>,
 }
@@ -46,7 +45,7 @@ pub(super) struct Papers {
     pub(super) node: String,
     pub(super) source: &'static str,
     pub(super) problems: Problems,
-    pub(super) printers: Vec<Printer>,
+    pub(super) printers: Printers,
     pub(super) give: Give,
     pub(super) asked: Arc<AtomicBool>,
 }
@@ -122,7 +121,7 @@ fn generation(snapshot: Option<&Snapshot>) -> Option<u64> {
 impl Desk {
     pub(super) fn new(insight: Arc<Insight>, papers: Papers) -> Self {
         let Papers { node, source, problems, printers, give, asked } = papers;
-        Self { insight, node, source, problems, printers: Mutex::new(printers), give, asked }
+        Self { insight, node, source, problems, printers, give, asked }
     }
 
     /// Answers a request.

@@ -22,7 +22,7 @@ pub use self::attach::{ADMIN_SOCKET, Attached, MetricsOptions, ServeError, Surro
 pub use self::board::{Board, LaneState};
 pub use self::desk::Desk;
 pub use self::history::{Names, SYNCS, SyncRecord};
-pub use self::observer::Follower;
+pub use self::observer::{Follower, Printers};
 pub use self::pages::Pages;
 use crate::metrics::{Metrics, Page};
 

@@ -1,15 +1,16 @@
 //! Follows the sync loop: counts for machines, and writes on the board for people.
 
 use std::mem::take;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use proxier_core::changes::ChangeSet;
 use proxier_core::cluster::Commit;
-use proxier_core::driver::SyncKind;
+use proxier_core::driver::{Instance, Printer, SyncKind};
 use proxier_core::ids::{IpFamily, Timestamp};
 use proxier_core::model::PerFamily;
+use proxier_core::snapshot::Snapshot;
 
 use super::Insight;
 use super::history::{Difference, SyncRecord, cut, cut_setbacks};
@@ -19,9 +20,14 @@ use crate::sync::{Failed, Observer, Synced};
 /// Trigger times that wait for a sync that goes in; more are not measured.
 const TRIGGERS: usize = 10_000;
 
+/// What prints each family's rules, as the instance that serves it would write them.
+pub type Printers = Arc<Mutex<Vec<Printer>>>;
+
 /// What is known of one family between its syncs.
 #[derive(Debug, Default)]
 struct Lane {
+    /// What is in force.
+    force: Option<Snapshot>,
     /// When the first event came that is not in force yet.
     waiting: Option<Instant>,
     triggers: Vec<Timestamp>,
@@ -36,21 +42,23 @@ pub struct Follower {
     insight: Arc<Insight>,
     /// An operator asked for a sync.
     asked: Arc<AtomicBool>,
+    printers: Printers,
     lanes: PerFamily<Lane>,
     /// When the first event came that is not decided upon.
     heard: Option<Instant>,
 }
 
 impl Follower {
-    /// One that writes there. `asked` is raised by whoever asks for a sync.
+    /// One that writes there, and keeps what prints each family's rules. `asked` is raised by whoever asks for a sync.
     #[must_use]
-    pub fn new(insight: Arc<Insight>, asked: Arc<AtomicBool>) -> Self {
-        Self { insight, asked, lanes: PerFamily::default(), heard: None }
+    pub fn new(insight: Arc<Insight>, asked: Arc<AtomicBool>, printers: Printers) -> Self {
+        Self { insight, asked, printers, lanes: PerFamily::default(), heard: None }
     }
 
     /// Why there was a sync, in words.
-    fn cause(&mut self, family: IpFamily, start: bool, difference: &Difference) -> String {
+    fn cause(&mut self, family: IpFamily, other: bool, difference: &Difference) -> String {
         let lane = self.lanes.get_mut(family);
+        let start = lane.force.is_none();
         let asked = self.asked.load(Ordering::Relaxed);
         let changed = difference.services.count;
         let noun = if changed == 1 { "service" } else { "services" };
@@ -58,6 +66,7 @@ impl Follower {
         let said = |yes: bool, what: &str| yes.then(|| what.to_owned());
         let reasons = [
             said(start, "start"),
+            said(other && !start, "other settings"),
             said(asked, "asked for"),
             said(take(&mut lane.drifted), "the kernel differed"),
             said(take(&mut lane.failed), "the last one failed"),
@@ -150,12 +159,19 @@ impl Observer for Follower {
         self.insight.metrics.queued(family);
     }
 
+    fn took_over(&mut self, instance: &dyn Instance) {
+        let mut printers = self.printers.lock().unwrap_or_else(PoisonError::into_inner);
+        printers.retain(|p| p.family() != instance.family());
+        printers.push(instance.printer());
+    }
+
     fn synced(&mut self, synced: &Synced<'_>) {
         let Synced { family, kind, report, before, snapshot, left_out, took, .. } = *synced;
-        let changes = ChangeSet::between(before, snapshot);
+        let changes = ChangeSet::between(self.lanes.get(family).force.as_ref(), snapshot);
         let difference = Difference::of(&changes);
         let cause = self.cause(family, before.is_none(), &difference);
         let lane = self.lanes.get_mut(family);
+        lane.force = Some(snapshot.clone());
         let lag = lane.waiting.take().map(|since| since.elapsed());
         lane.set_aside = !left_out.is_empty();
         let triggers = take(&mut lane.triggers);
@@ -184,10 +200,10 @@ impl Observer for Follower {
         let Failed { family, kind, error, took, .. } = *failed;
         self.insight.metrics.failed(family, kind, took);
         let lanes = self.insight.board.lanes();
-        let lane = lanes.iter().find(|l| l.family == family);
-        let (before, desired) = lane.map_or((None, None), |l| (l.in_force.as_ref(), l.desired.as_ref()));
+        let desired = lanes.iter().find(|l| l.family == family).and_then(|l| l.desired.as_ref());
+        let before = self.lanes.get(family).force.as_ref();
         let difference = desired.map(|d| Difference::of(&ChangeSet::between(before, d))).unwrap_or_default();
-        let cause = self.cause(family, before.is_none(), &difference);
+        let cause = self.cause(family, false, &difference);
         self.lanes.get_mut(family).failed = true;
         let record = SyncRecord {
             generation: error.generation.0,

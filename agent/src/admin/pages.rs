@@ -5,16 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Insight;
 use super::desk::set_level;
 use crate::http::{Head, Response};
 use crate::metrics::page::{CONTENT_TYPE, Family};
 use crate::metrics::{Page, VERSION, platform};
-
-/// The key under which the configuration is told.
-const CONFIG_KEY: &str = "kubeproxy.config.k8s.io";
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -65,7 +62,7 @@ impl Pages {
             "/proxyMode" => Response::new(200, PLAIN, self.insight.metrics.mode().to_owned()),
             "/configz" => {
                 let config = self.configz.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                Response::new(200, "application/json", json!({ CONFIG_KEY: config }).to_string())
+                Response::new(200, "application/json", config.to_string())
             }
             "/flagz" => Response::new(200, PLAIN, self.flagz()),
             "/statusz" => Response::new(200, PLAIN, self.statusz()),

@@ -44,7 +44,7 @@ impl Rig {
         let metrics = Metrics::new(mode, figures, &IpFamily::ALL, clock);
         let insight = Insight::new(metrics, Board::new(mode, &IpFamily::ALL, clock));
         let asked = Arc::new(AtomicBool::new(false));
-        let follower = Follower::new(Arc::clone(&insight), Arc::clone(&asked));
+        let follower = Follower::new(Arc::clone(&insight), Arc::clone(&asked), Printers::default());
         let cluster = Cluster::new(NodeName::new(scale::NODE), TrafficOptions::default());
         let (force, desired) = (PerFamily::default(), PerFamily::default());
         Self { cluster, insight, follower, asked, force, desired, set_aside: SetAside::new() }

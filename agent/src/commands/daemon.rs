@@ -23,10 +23,10 @@ use signal_hook::iterator::Signals;
 use super::reload::Reload;
 use super::setup::Setup;
 use super::{Ended, host};
-use crate::admin::{Board, Insight, MetricsOptions, Surroundings, attach};
+use crate::admin::{self, Attached, Board, Insight, MetricsOptions, Surroundings};
 use crate::cli::ConfigFlags;
 use crate::config::{Config, SourceConfig};
-use crate::conntrack::Cleaner;
+use crate::conntrack::{Cleaner, Pass};
 use crate::events::{Event, EventType, Logged, SharedRecorder};
 use crate::health::{self, Answers, Health, HealthOptions};
 use crate::http::Servers;
@@ -34,8 +34,8 @@ use crate::metrics::{ClientMetrics, Metrics, ProbeCounts, wall_clock};
 use crate::service_manager::Notifier;
 use crate::source::kubernetes::Recorder;
 use crate::source::{self, EventSink, SinkClosed, StopSignal};
-use crate::sync::{Message, SyncLoop};
-use crate::world::SERVICES_INTERFACE;
+use crate::sync::{Message, Observer, SyncLoop};
+use crate::world::{Problems, SERVICES_INTERFACE};
 
 /// Messages that wait before whoever sends them does.
 const WAITING: usize = 64;
@@ -48,7 +48,8 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     host::set_oom_score(&setup.config);
     host::prepare(&setup.config)?;
     let instances = setup.usable()?;
-    let events = recorder(&setup)?;
+    let insight = insight(&setup, &instances);
+    let events = recorder(&setup, insight.metrics.client())?;
     events.record(Event::starting());
     if setup.config.mode == "ipvs" {
         let note = "IPVS is deprecated in Kubernetes; nftables takes its place";
@@ -56,7 +57,8 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     }
     let (sender, receiver) = sync_channel(WAITING);
     let stop = StopSignal::new();
-    let result = Daemon { setup, events, sender, stop: stop.clone() }.serve(flags, instances, &receiver);
+    let result =
+        Daemon { setup, events, insight, sender, stop: stop.clone() }.serve(flags, instances, &receiver);
     drop(receiver);
     stop.raise();
     result?;
@@ -66,6 +68,7 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
 struct Daemon {
     setup: Setup,
     events: SharedRecorder,
+    insight: Arc<Insight>,
     sender: SyncSender<Message>,
     stop: StopSignal,
 }
@@ -87,28 +90,15 @@ impl Daemon {
         reload.follow(flags.config.as_deref().map(Path::new), stop)?;
         let servers = Servers::start().context("cannot start the thread of the HTTP servers")?;
         let node = setup.node_name()?;
-        let health =
-            health::start(health_options(&setup.config), node.clone(), &families, &servers, &self.events)?;
-        let insight = insight(setup, &families);
-        let answers = health.health();
-        insight.metrics.probes(move || probe_counts(answers.answers()));
+        let health = health::start(health_options(&setup.config), node, &families, &servers, &self.events)?;
         let world = setup.world()?;
-        let surroundings = Surroundings {
-            insight: Arc::clone(&insight),
-            servers: servers.clone(),
-            node,
-            source: setup.source_kind(),
-            problems: world.problems().clone(),
-            printers: instances.iter().map(|i| i.printer()).collect(),
-            messages: sender.clone(),
-            events: Arc::clone(&self.events),
-        };
-        let (follower, attached) = attach(metrics_options(setup), surroundings)?;
-        self.start_source(health.health(), Arc::clone(insight.metrics.client()))?;
+        let (follower, attached) = self.attach(&health.health(), world.problems(), servers)?;
+        reload.shown_by(attached.pages());
+        self.start_source(health.health())?;
         notifier.status("waiting for the first complete list");
-        let cleaner =
-            Cleaner::start(move |pass| insight.metrics.conntrack_pass(pass.family, pass.took, pass.deleted));
-        let cleaner = cleaner.context("cannot start the thread that deletes stale flows")?;
+        let insight = Arc::clone(&self.insight);
+        let counted = move |pass: &Pass| insight.metrics.conntrack_pass(pass.family, pass.took, pass.deleted);
+        let cleaner = Cleaner::start(counted).context("cannot start the thread that deletes stale flows")?;
         let config = setup.config.clone();
         let check = Box::new(move |node: &_| host::check_start(&config, &families, node));
         let policy = setup.settings().policy;
@@ -117,8 +107,8 @@ impl Daemon {
             .clearing(setup.replaced())
             .checking(check)
             .observed_by(health.observer())
-            .observed_by(follower)
-            .observed_by(Box::new(cleaner));
+            .observed_by(Box::new(cleaner))
+            .observed_by(follower);
         let result = sync.run(messages);
         drop(attached);
         health.stop();
@@ -142,8 +132,29 @@ impl Daemon {
         Ok(())
     }
 
-    fn start_source(&self, health: Arc<Health>, requests: Arc<ClientMetrics>) -> anyhow::Result<()> {
-        let source = self.setup.counted_source(false, requests)?;
+    /// Serves metrics and the admin API. Returns who follows the loop for them.
+    fn attach(
+        &self,
+        health: &Arc<Health>,
+        problems: &Problems,
+        servers: Servers,
+    ) -> anyhow::Result<(Box<dyn Observer>, Attached)> {
+        let answers = Arc::clone(health);
+        self.insight.metrics.probes(move || probe_counts(answers.answers()));
+        let around = Surroundings {
+            insight: Arc::clone(&self.insight),
+            servers,
+            node: self.setup.node_name()?.as_str().to_owned(),
+            source: self.setup.source_kind(),
+            problems: problems.clone(),
+            messages: self.sender.clone(),
+            events: Arc::clone(&self.events),
+        };
+        Ok(admin::attach(metrics_options(&self.setup.config), around)?)
+    }
+
+    fn start_source(&self, health: Arc<Health>) -> anyhow::Result<()> {
+        let source = self.setup.counted_source(false, Arc::clone(self.insight.metrics.client()))?;
         let to_loop = self.sender.clone();
         let sink = EventSink::new(move |batch| {
             health.handed_over();
@@ -194,15 +205,24 @@ impl Daemon {
     }
 }
 
-/// Values and state of these families.
-fn insight(setup: &Setup, families: &[IpFamily]) -> Arc<Insight> {
-    let mode = &setup.config.mode;
-    let metrics = Metrics::new(mode, setup.figures(), families, wall_clock);
-    Insight::new(metrics, Board::new(setup.backend(), families, wall_clock))
+fn health_options(config: &Config) -> HealthOptions {
+    HealthOptions {
+        address: config.healthz_bind_address,
+        hard_fail: config.bind_address_hard_fail,
+        sync_period: config.periods.sync,
+        node_required: !matches!(config.source, Some(SourceConfig::Manifests(_))),
+    }
 }
 
-fn metrics_options(setup: &Setup) -> MetricsOptions {
-    let config = &setup.config;
+/// Values and state of these instances.
+fn insight(setup: &Setup, instances: &[Box<dyn Instance>]) -> Arc<Insight> {
+    let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
+    let gates = setup.config.feature_gates.iter().map(|(name, on)| (name.to_owned(), on)).collect();
+    let metrics = Metrics::new(&setup.config.mode, setup.figures(), &families, wall_clock).gates(gates);
+    Insight::new(metrics, Board::new(setup.backend(), &families, wall_clock))
+}
+
+fn metrics_options(config: &Config) -> MetricsOptions {
     MetricsOptions {
         address: config.metrics_bind_address,
         hard_fail: config.bind_address_hard_fail,
@@ -219,19 +239,11 @@ fn probe_counts(answers: Answers) -> (ProbeCounts, ProbeCounts) {
     (vec![(200, healthz_200), (503, healthz_503)], vec![(200, livez_200), (503, livez_503)])
 }
 
-fn health_options(config: &Config) -> HealthOptions {
-    HealthOptions {
-        address: config.healthz_bind_address,
-        hard_fail: config.bind_address_hard_fail,
-        sync_period: config.periods.sync,
-        node_required: !matches!(config.source, Some(SourceConfig::Manifests(_))),
-    }
-}
-
 /// Where events go: to the API server, if there is one, and to the log.
-fn recorder(setup: &Setup) -> anyhow::Result<SharedRecorder> {
+fn recorder(setup: &Setup, requests: &Arc<ClientMetrics>) -> anyhow::Result<SharedRecorder> {
+    let (node, rate, requests) = (setup.node_name()?, setup.rate(), Arc::clone(requests));
     Ok(match setup.access()? {
-        Some(access) => Arc::new(Recorder::start(access, setup.node_name()?, setup.rate())?),
+        Some(access) => Arc::new(Recorder::start(access, node, rate, requests)?),
         None => Arc::new(Logged),
     })
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use proxier_core::ids::IpFamily;
 
 use super::setup::Setup;
+use crate::admin::Pages;
 use crate::cli::ConfigFlags;
 use crate::config::{Change, Config, Difference};
 use crate::file_watch;
@@ -30,6 +31,8 @@ struct State {
     families: Vec<IpFamily>,
     to_loop: SyncSender<Message>,
     notifier: Notifier,
+    /// What shows the configuration in force.
+    pages: Option<Arc<Pages>>,
 }
 
 /// What a difference leads to.
@@ -51,7 +54,16 @@ impl Reload {
     ) -> Self {
         let (started, last) = (setup.config.clone(), setup.config.clone());
         let (flags, settings) = (flags.clone(), setup.settings());
-        Self(Arc::new(Mutex::new(State { flags, started, last, settings, families, to_loop, notifier })))
+        Self(Arc::new(Mutex::new(State {
+            flags,
+            started,
+            last,
+            settings,
+            families,
+            to_loop,
+            notifier,
+            pages: None,
+        })))
     }
 
     /// Reads again whenever the content of the file is another one, if there is a file.
@@ -64,6 +76,11 @@ impl Reload {
         let known = fs::read(file).unwrap_or_default();
         let reload = self.clone();
         file_watch::watch(file, known, stop, move |_| reload.now("the file changed")).map(drop)
+    }
+
+    /// Has these pages show a configuration once all of it is in force.
+    pub(super) fn shown_by(&self, pages: &Arc<Pages>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pages = Some(Arc::clone(pages));
     }
 
     /// Reads again.
@@ -130,6 +147,12 @@ impl State {
             let _ = self.to_loop.send(Message::Instances(ours));
         }
         self.last = setup.config;
+        let waits = |d: &Difference| matches!(step(d, &self.started), Step::Restart(_));
+        if let Some(pages) = &self.pages
+            && !self.started.difference(&self.last).iter().any(waits)
+        {
+            pages.set_configz(self.last.configz());
+        }
     }
 
     fn is_as_started(&self, path: &str, now: &Config) -> bool {

@@ -31,7 +31,7 @@ pub use self::kubeproxy::Pending;
 use self::kubeproxy::Probes;
 use self::lane::Lane;
 pub use self::no_local::{NoLocal, NoLocalCount};
-pub use self::own::{Feature, VERSION, platform};
+pub use self::own::{Gates, VERSION, platform};
 pub use self::page::{Family, Page};
 use self::values::{Counter, Gauge};
 
@@ -65,7 +65,7 @@ pub struct Metrics {
     service_changes: Counter,
     endpoint_changes: Counter,
     last_event: Gauge,
-    features: Vec<Feature>,
+    gates: Gates,
     client: Arc<ClientMetrics>,
     probes: Mutex<Option<Probes>>,
     sources: Mutex<Vec<Source>>,
@@ -92,17 +92,17 @@ impl Metrics {
             service_changes: Counter::default(),
             endpoint_changes: Counter::default(),
             last_event: Gauge::default(),
-            features: own::features(),
+            gates: Gates::new(),
             client: Arc::default(),
             probes: Mutex::default(),
             sources: Mutex::default(),
         }
     }
 
-    /// The same, with these gates in place of the defaults.
+    /// The same, and these feature gates are told.
     #[must_use]
-    pub fn features(self, features: Vec<Feature>) -> Self {
-        Self { features, ..self }
+    pub fn gates(self, gates: Gates) -> Self {
+        Self { gates, ..self }
     }
 
     /// Where requests to the API server are counted.

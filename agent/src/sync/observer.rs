@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proxier_core::backend::SetAside;
 use proxier_core::cluster::Commit;
-use proxier_core::driver::{SyncError, SyncKind, SyncReport};
+use proxier_core::driver::{Instance, SyncError, SyncKind, SyncReport};
 use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::Snapshot;
 
@@ -66,6 +66,9 @@ pub trait Observer: Send {
 
     /// All events that were told of so far are decided upon: whom they concern has been [`Observer::queued`].
     fn decided(&mut self) {}
+
+    /// The first sync of this instance went in, as is told next: at the start, or after new settings. It serves its family from now on.
+    fn took_over(&mut self, _instance: &dyn Instance) {}
 
     /// A sync went in (core spec 6.5, step 6).
     fn synced(&mut self, _synced: &Synced<'_>) {}

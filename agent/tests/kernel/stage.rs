@@ -58,7 +58,14 @@ impl Stage {
     /// Settings besides the flags.
     pub(crate) fn configure(&self, settings: &str) {
         let head = "apiVersion: proxier.io/v1alpha1\nkind: ProxierConfiguration\nlogging: {format: json, level: 'info,agent::sync=debug'}\n";
-        self.config.write("c.yaml", &format!("{head}{settings}"));
+        // Network namespaces do not keep sockets in the file system apart.
+        let admin = format!("admin: {{socket: '{}'}}\n", self.admin_socket());
+        self.config.write("c.yaml", &format!("{head}{admin}{settings}"));
+    }
+
+    /// Where the program can be asked.
+    pub(crate) fn admin_socket(&self) -> String {
+        self.config.file("admin.sock")
     }
 
     /// A command with everything that it takes to know the cluster.

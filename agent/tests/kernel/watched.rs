@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use crate::program::{service, tool};
+use crate::program::{proxier, service, tool};
 use crate::stage::{Stage, nft, until};
 
 fn scrape() -> Option<String> {
@@ -51,4 +51,50 @@ fn metrics_follow_what_is_in_the_kernel() {
     until("drift repaired", || value(&format!("proxier_drift_items{family}")) == 0.0);
     stage.in_order();
     drop(daemon);
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn an_operator_may_ask() {
+    let stage = Stage::new(&[("web.yaml", &service("web", "10.96.0.1", &["10.244.1.1", "10.244.1.2"]))]);
+    let daemon = stage.run();
+    let socket = stage.admin_socket();
+    let ask = |command: &str, more: &[&str]| {
+        let output = proxier(&[&[command, "--socket", &socket], more].concat());
+        assert_eq!((output.code, output.stderr_text().as_str()), (0, ""), "{command}");
+        output.stdout_text()
+    };
+    until("asked", || proxier(&["status", "--socket", &socket]).code == 0);
+    let status = ask("status", &[]);
+    assert!(status.starts_with("node worker, mode nftables, version "), "{status}");
+    assert!(status.contains("\nIPv4: generation 1 in force, 1 desired; 1 service ports\n"), "{status}");
+    let snapshot = ask("snapshot", &["shop/web", "--family", "ipv4"]);
+    assert!(snapshot.contains("10.244.1.2:8080") && snapshot.contains("cluster: used"), "{snapshot}");
+    // What is told to be in force is what the kernel takes, and has.
+    let rules = ask("rules", &["--family", "ipv4"]);
+    assert!(rules.contains("10.96.0.1 . tcp . 80"), "{rules}");
+    stage.in_order();
+    let syncs = ask("syncs", &[]);
+    assert!(
+        syncs.contains(" IPv4 full generation 1: ") && syncs.contains("  + shop/web:http/tcp"),
+        "{syncs}"
+    );
+    let post = |path: &str| {
+        let mut stream = std::os::unix::net::UnixStream::connect(&socket).expect("there");
+        let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+    };
+    nft(&["flush", "map", "ip", "kube-proxy", "cluster-services"], "");
+    post("/verify");
+    until("repaired", || ask("syncs", &[]).contains("the kernel differed"));
+    until("in order", || stage.answer("verify").code == 0);
+    nft(&["flush", "map", "ip", "kube-proxy", "cluster-services"], "");
+    post("/sync");
+    until("asked for", || ask("syncs", &[]).contains("asked for"));
+    until("in order", || stage.answer("verify").code == 0);
+    drop(daemon);
+    assert_eq!(proxier(&["status", "--socket", &socket]).code, 1, "nobody is there");
 }

@@ -19,7 +19,7 @@ fn head(method: &str, target: &str) -> Head {
 }
 
 fn pages(rig: &Rig, profiling: bool) -> Pages {
-    let configz = json!({"kind": "KubeProxyConfiguration", "mode": "fake"});
+    let configz = json!({"kubeproxy.config.k8s.io": {"kind": "KubeProxyConfiguration", "mode": "fake"}});
     Pages::new(Arc::clone(&rig.insight), configz, vec!["run".to_owned(), "--node=n1".to_owned()], profiling)
 }
 
@@ -104,7 +104,7 @@ impl Office {
             node: scale::NODE.to_owned(),
             source: "manifests",
             problems: Problems::default(),
-            printers,
+            printers: Arc::new(Mutex::new(printers)),
             give: Box::new(give),
             asked: Arc::clone(&rig.asked),
         };

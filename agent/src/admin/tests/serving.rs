@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::admin::attach::bind_socket;
-use crate::events::{Event, EventRecorder, EventType};
+use crate::events::{Event, EventRecorder, EventType, SharedRecorder};
 use crate::http::Servers;
 use crate::sync::{Message, Order};
 use crate::world::Problems;
@@ -32,10 +32,9 @@ fn surroundings(rig: &Rig) -> (Surroundings, Receiver<Message>) {
     let around = Surroundings {
         insight: Arc::clone(&rig.insight),
         servers: Servers::start().expect("a thread"),
-        node: NodeName::new("n1"),
+        node: "n1".to_owned(),
         source: "manifests",
         problems: Problems::default(),
-        printers: Vec::new(),
         messages,
         events: Arc::<Events>::default(),
     };
@@ -97,13 +96,12 @@ fn a_taken_address_is_an_error_or_tried_again() {
     let rig = Rig::running(1);
     let hard = MetricsOptions { hard_fail: true, ..options(Some(address), None) };
     let events = Arc::<Events>::default();
-    let around =
-        Surroundings { events: Arc::clone(&events) as Arc<dyn EventRecorder>, ..surroundings(&rig).0 };
+    let around = Surroundings { events: Arc::clone(&events) as SharedRecorder, ..surroundings(&rig).0 };
     let error = attach(hard, around).err().expect("taken").to_string();
     assert!(error.starts_with(&format!("cannot serve metrics on {address}: ")), "{error}");
     let told = events.0.lock().expect("no panic").clone();
     let told: Vec<_> = told.iter().map(|e| (e.reason, e.action, e.kind, e.regarding.to_string())).collect();
-    let node = "Node n1".to_owned();
+    let node = "this node".to_owned();
     assert_eq!(told, [("FailedToStartMetricServer", "StartKubeProxy", EventType::Warning, node)]);
     let (_, attached) = attach(options(Some(address), None), surroundings(&rig).0).expect("tried again");
     assert_eq!(attached.metrics_address(), None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 use proxier_core::driver::SyncKind;
-use proxier_core::ids::{IpFamily, NodeName};
+use proxier_core::ids::IpFamily;
 use proxier_testkit::scale;
 
 use super::*;
@@ -21,10 +21,9 @@ fn serve(rig: &Rig, socket: &Path) -> Attached {
     let around = Surroundings {
         insight: Arc::clone(&rig.insight),
         servers: Servers::start().expect("a thread"),
-        node: NodeName::new("n1"),
+        node: "n1".to_owned(),
         source: "manifests",
         problems: Problems::default(),
-        printers: Vec::new(),
         messages: sync_channel(1).0,
         events: Arc::new(Logged),
     };

@@ -20,6 +20,7 @@ use super::fault::{Fault, Status};
 use super::limiter::Rate;
 use super::link::Link;
 use crate::events::{Event, EventRecorder, EventType, Regarding, log};
+use crate::metrics::ClientMetrics;
 
 /// Events that wait; what comes on top is lost to the API server, not to the log.
 const WAITING: usize = 128;
@@ -46,13 +47,16 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the thread that writes. It ends when the recorder is dropped and what waited has been tried.
+    /// Starts the thread that writes, and counts its requests. It ends when the recorder is dropped and what waited has been tried.
     ///
     /// # Errors
     /// When there is no thread or no runtime to be had.
-    pub fn start(access: Access, node: NodeName, rate: Rate) -> io::Result<Self> {
-        // The source's requests are counted; these are few.
-        let metrics = Arc::default();
+    pub fn start(
+        access: Access,
+        node: NodeName,
+        rate: Rate,
+        metrics: Arc<ClientMetrics>,
+    ) -> io::Result<Self> {
         let (queue, events) = channel(WAITING);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("events".to_owned()).spawn(move || {
