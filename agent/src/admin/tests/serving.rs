@@ -103,7 +103,7 @@ fn a_taken_address_is_an_error_or_tried_again() {
     assert!(error.starts_with(&format!("cannot serve metrics on {address}: ")), "{error}");
     let told = events.0.lock().expect("no panic").clone();
     let told: Vec<_> = told.iter().map(|e| (e.reason, e.action, e.kind, e.regarding.to_string())).collect();
-    let node = "Node n1".to_owned();
+    let node = "this node".to_owned();
     assert_eq!(told, [("FailedToStartMetricServer", "StartKubeProxy", EventType::Warning, node)]);
     let (_, attached) = attach(options(Some(address), None), surroundings(&rig).0).expect("tried again");
     assert_eq!(attached.metrics_address(), None);
