@@ -238,6 +238,7 @@ impl SyncLoop {
 
     /// What is the same in the new settings changes nothing: no rule is written for it.
     fn change(&mut self, settings: Settings) {
+        self.observers.each(|o| o.settings(&settings));
         let Settings { traffic, node, policy } = settings;
         let now = (self.clock)();
         self.world.configure(traffic, node);

@@ -232,13 +232,21 @@ pub struct Driver<B: Backend> {
     set_aside: SetAside,
     /// The belief may be wrong: the next sync must be full.
     tainted: bool,
+    failed: Option<Failed>,
     progress: OnProgress,
+}
+
+/// What was tried since the last success and perhaps went in to some part: flows may have begun by it.
+struct Failed {
+    snapshot: Snapshot,
+    stale: StaleFlows,
 }
 
 impl<B: Backend> Driver<B> {
     /// A driver that believes nothing yet.
     pub fn new(backend: B) -> Self {
-        Self { backend, adopted: None, set_aside: SetAside::new(), tainted: true, progress: Box::new(|_| {}) }
+        let progress = Box::new(|_| {});
+        Self { backend, adopted: None, set_aside: SetAside::new(), tainted: true, failed: None, progress }
     }
 
     /// The backend.
@@ -263,6 +271,18 @@ impl<B: Backend> Driver<B> {
 
     fn generation(&self) -> Generation {
         self.adopted.as_ref().map_or_else(Generation::default, |a| a.snapshot.generation())
+    }
+
+    /// What leads to this snapshot leaves behind, from what is adopted and from all that was tried since.
+    fn stale_flows(&self, snapshot: &Snapshot, changes: &ChangeSet) -> StaleFlows {
+        let adopted = self.adopted.as_ref().map(|a| &a.snapshot);
+        let mut stale = StaleFlows::plan(adopted, snapshot, changes);
+        if let Some(failed) = &self.failed {
+            stale.join(failed.stale.clone());
+            let step = ChangeSet::between(Some(&failed.snapshot), snapshot);
+            stale.join(StaleFlows::plan(Some(&failed.snapshot), snapshot, &step));
+        }
+        stale
     }
 
     /// One plan for the snapshot: from the belief, from what the kernel is seen to hold, or from nothing. Where there is nothing to
@@ -336,7 +356,7 @@ impl<B: Backend + 'static> Instance for Driver<B> {
         let mut depth = if full { Depth::TakeOver } else { Depth::Partial };
         let old = self.adopted.as_ref().map(|a| &a.snapshot);
         let changes = ChangeSet::between(old, snapshot);
-        let stale_flows = StaleFlows::plan(old, snapshot, &changes);
+        let stale_flows = self.stale_flows(snapshot, &changes);
         if full {
             self.set_aside.clear();
         } else {
@@ -357,7 +377,7 @@ impl<B: Backend + 'static> Instance for Driver<B> {
             let error = match attempt {
                 Ok((belief, report, unsupported, whole)) => {
                     self.adopted = Some(Adopted { belief, snapshot: snapshot.clone() });
-                    self.tainted = false;
+                    (self.tainted, self.failed) = (false, None);
                     let partial = depth == Depth::Partial && !whole;
                     // What was missing may have been missing for a while.
                     let repaired = !partial && report.operations > 0;
@@ -383,6 +403,7 @@ impl<B: Backend + 'static> Instance for Driver<B> {
             };
             self.tainted = true;
             if attempts >= MAX_ATTEMPTS || !self.deepen(&mut depth, &error, &mut refused) {
+                self.failed = Some(Failed { snapshot: snapshot.clone(), stale: stale_flows });
                 return Err(self.error(snapshot.generation(), error));
             }
             setbacks.push(error.to_string());

@@ -40,9 +40,11 @@ mod tests;
 
 pub use search::{Flow, Look, Looks, Search, Verdict};
 
-/// Endpoints that frontends lost, at most. Beyond that, the whole table is searched and what is known of frontends that are gone is
-/// forgotten: it takes a kernel that lets nobody look for hours to get there.
-const MOST_FORMER: usize = 65_536;
+/// Frontends that lost endpoints, at most, while nobody could look. Beyond that the whole table is searched, and what is known of
+/// frontends that are gone is forgotten: their flows end by themselves.
+const MOST_FRONTENDS: usize = 16_384;
+/// Pairs of such a frontend and an endpoint, at most.
+const MOST_FORMER: usize = 131_072;
 
 /// What of the table may hold stale flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,7 +116,8 @@ impl StaleFlows {
         }
         self.begun.extend(later.begun);
         self.new_addresses.extend(later.new_addresses);
-        if self.former.values().map(BTreeSet::len).sum::<usize>() > MOST_FORMER {
+        let pairs = || self.former.values().map(BTreeSet::len).sum::<usize>();
+        if self.former.len() > MOST_FRONTENDS || pairs() > MOST_FORMER {
             *self = Self { scope: Scope::Everything, ..Self::default() };
         }
     }

@@ -58,7 +58,7 @@ pub fn packets<'n>(names: &[&'n str]) -> Result<Vec<(&'n str, u64)>, NetlinkErro
         let kind = MessageType::new(subsystem::ACCOUNTING, GET);
         match socket.request(kind, 0, 0, |w| w.put_str(NAME, name)) {
             Ok(objects) => {
-                out.extend(objects.first().and_then(|o| read_packets(&o.payload)).map(|n| (*name, n)))
+                out.extend(objects.first().and_then(|o| read_packets(&o.payload)).map(|n| (*name, n)));
             }
             Err(error) if error.is_not_found() || is_lacking(&error) => {}
             Err(error) => return Err(error),

@@ -49,6 +49,8 @@ pub struct MetricsOptions {
     pub mode: String,
     /// The configuration in force, as `/configz` says it: with the key that it stands under.
     pub configz: Value,
+    /// Paths that are not answered: pages whose gate is off.
+    pub hidden: Vec<&'static str>,
 }
 
 impl Default for MetricsOptions {
@@ -60,6 +62,7 @@ impl Default for MetricsOptions {
             admin_socket: Some(ADMIN_SOCKET.into()),
             mode: String::new(),
             configz: Value::Null,
+            hidden: Vec::new(),
         }
     }
 }
@@ -143,10 +146,10 @@ pub fn attach(
     options: MetricsOptions,
     around: Surroundings,
 ) -> Result<(Box<dyn Observer>, Attached), ServeError> {
-    let MetricsOptions { address, hard_fail, profiling, admin_socket, configz, .. } = options;
+    let MetricsOptions { address, hard_fail, profiling, admin_socket, configz, hidden, .. } = options;
     let insight = Arc::clone(&around.insight);
     let flags = std::env::args().skip(1).collect();
-    let pages = Arc::new(Pages::new(Arc::clone(&insight), configz, flags, profiling));
+    let pages = Arc::new(Pages::new(Arc::clone(&insight), configz, flags, profiling).without(hidden));
     let asked = Arc::new(AtomicBool::new(false));
     let printers = Printers::default();
     let mut listening = Vec::new();

@@ -30,6 +30,7 @@ pub struct Pages {
     configz: Mutex<Value>,
     flags: Vec<String>,
     profiling: bool,
+    hidden: Vec<&'static str>,
     checks: AtomicU64,
 }
 
@@ -43,7 +44,14 @@ impl Pages {
     /// With the configuration in force, the command line, and what `enableProfiling` says.
     #[must_use]
     pub fn new(insight: Arc<Insight>, configz: Value, flags: Vec<String>, profiling: bool) -> Self {
-        Self { insight, configz: Mutex::new(configz), flags, profiling, checks: AtomicU64::new(0) }
+        let (configz, hidden, checks) = (Mutex::new(configz), Vec::new(), AtomicU64::new(0));
+        Self { insight, configz, flags, profiling, hidden, checks }
+    }
+
+    /// The same without these paths: pages whose gate is off.
+    #[must_use]
+    pub fn without(self, hidden: Vec<&'static str>) -> Self {
+        Self { hidden, ..self }
     }
 
     /// Another configuration is in force.
@@ -56,6 +64,7 @@ impl Pages {
     pub fn answer(&self, head: &Head) -> Response {
         let query = head.uri.query().unwrap_or_default();
         match head.uri.path() {
+            path if self.hidden.contains(&path) => Response::not_found(),
             "/metrics" => Response::new(200, CONTENT_TYPE, self.insight.page().text()),
             "/metrics/slis" => Response::new(200, CONTENT_TYPE, self.slis()),
             "/healthz" | "/healthz/ping" => self.healthz(query),

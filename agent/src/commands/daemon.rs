@@ -37,6 +37,9 @@ use crate::source::{self, EventSink, SinkClosed, StopSignal};
 use crate::sync::{Message, Observer, SyncLoop};
 use crate::world::{Problems, SERVICES_INTERFACE};
 
+/// Pages of the metrics server that a gate can take away (core spec 4.6).
+const PAGES: [(&str, &str); 2] = [("ComponentFlagz", "/flagz"), ("ComponentStatusz", "/statusz")];
+
 /// Messages that wait before whoever sends them does.
 const WAITING: usize = 64;
 
@@ -230,6 +233,11 @@ fn metrics_options(config: &Config) -> MetricsOptions {
         admin_socket: config.admin.socket.clone(),
         mode: config.mode.clone(),
         configz: config.configz(),
+        hidden: PAGES
+            .iter()
+            .filter(|(gate, _)| !config.feature_gates.on(gate))
+            .map(|(_, page)| *page)
+            .collect(),
     }
 }
 

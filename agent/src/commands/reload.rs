@@ -33,6 +33,8 @@ struct State {
     notifier: Notifier,
     /// What shows the configuration in force.
     pages: Option<Arc<Pages>>,
+    /// Settings of the backend changed that could not be taken so far, since others beside them take a restart.
+    owed: bool,
 }
 
 /// What a difference leads to.
@@ -63,6 +65,7 @@ impl Reload {
             to_loop,
             notifier,
             pages: None,
+            owed: false,
         })))
     }
 
@@ -141,7 +144,9 @@ impl State {
             tracing::warn!(error = %error, "log level");
         }
         self.settings = setup.settings();
-        if instances && self.fixed_are_as_started(&setup.config) {
+        self.owed |= instances;
+        if self.owed && self.fixed_are_as_started(&setup.config) {
+            self.owed = false;
             let all = setup.instances().into_iter();
             let ours = all.filter(|i| self.families.contains(&i.family())).collect();
             let _ = self.to_loop.send(Message::Instances(ours));

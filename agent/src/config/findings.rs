@@ -12,8 +12,8 @@ use super::kind::Kind;
 use super::layers::{Layers, Origin};
 use super::{Config, text};
 
-/// What the configuration alone tells.
-pub(super) fn tell_static(layers: &mut Layers<'_>) {
+/// What the configuration alone tells, in the mode that is used.
+pub(super) fn tell_static(layers: &mut Layers<'_>, mode: &str) {
     if layers.kind == Kind::Own && layers.from.is_some() {
         for path in ["healthzBindAddress", "metricsBindAddress"] {
             if layers.text(path).is_empty() && matches!(layers.origin(path), Origin::File(_)) {
@@ -21,11 +21,10 @@ pub(super) fn tell_static(layers: &mut Layers<'_>) {
             }
         }
     }
-    if layers.kind == Kind::Peer && layers.value("nodePortAddresses").is_null() {
-        let everywhere = layers.candidates().iter().any(|mode| mode != "nftables");
-        if everywhere {
-            layers.doubt("nodePortAddresses", "not given: node ports answer on every address of this host; say [primary] for the node's own".into());
-        }
+    if layers.kind == Kind::Peer && layers.value("nodePortAddresses").is_null() && mode != "nftables" {
+        let message =
+            "not given: node ports answer on every address of this host; say [primary] for the node's own";
+        layers.doubt("nodePortAddresses", message.into());
     }
 }
 

@@ -9,7 +9,7 @@ use proxier_core::ids::{IpFamily, NodeName};
 use super::worker::Mailbox;
 use super::{Health, NodeState};
 use crate::source::{Object, SourceEvent};
-use crate::sync::{Observer, Synced};
+use crate::sync::{Observer, Settings, Synced};
 
 /// The cluster autoscaler is about to take this node away (core spec 4.3).
 const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
@@ -69,6 +69,11 @@ impl Observer for Follower {
                 self.node_seen(node);
             }
         }
+    }
+
+    /// A failed sync is tried again within this, the reference's syncPeriod.
+    fn settings(&mut self, settings: &Settings) {
+        self.health.set_sync_period(settings.policy.retry_max);
     }
 
     fn committed(&mut self, _commit: &Commit) {

@@ -111,8 +111,11 @@ fn every_series_of_the_peer_is_there() {
     }
 }
 
-/// Core spec 8, line by line: name, kind, labels beside `le`, buckets, and the modes (iptables, ipvs, nftables) that have it.
-const SPEC: [(&str, &str, &[&str], usize, [bool; 3]); 22] = [
+/// Name, kind, labels beside `le`, buckets, and the modes (iptables, ipvs, nftables) that have it.
+type Line = (&'static str, &'static str, &'static [&'static str], usize, [bool; 3]);
+
+/// Core spec 8, line by line.
+const SPEC: [Line; 22] = [
     ("sync_proxy_rules_duration_seconds", "histogram", &["ip_family"], 15, [true; 3]),
     ("sync_full_proxy_rules_duration_seconds", "histogram", &["ip_family"], 15, [true, false, true]),
     ("sync_partial_proxy_rules_duration_seconds", "histogram", &["ip_family"], 15, [true, false, true]),

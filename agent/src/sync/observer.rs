@@ -8,6 +8,7 @@ use proxier_core::driver::{Instance, SyncError, SyncKind, SyncReport};
 use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::Snapshot;
 
+use super::Settings;
 use crate::source::SourceEvent;
 
 /// A sync that went in.
@@ -53,6 +54,9 @@ pub struct Failed<'a> {
 pub trait Observer: Send {
     /// These events are about to be taken in.
     fn events(&mut self, _events: &[SourceEvent]) {}
+
+    /// These settings are in force from now on.
+    fn settings(&mut self, _settings: &Settings) {}
 
     /// What came in was decided upon and published. The first one is the first complete list.
     fn committed(&mut self, _commit: &Commit) {}

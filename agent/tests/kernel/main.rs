@@ -11,6 +11,7 @@ mod drift;
 mod ends;
 mod health;
 mod input;
+mod life;
 mod live;
 mod rights;
 mod stage;

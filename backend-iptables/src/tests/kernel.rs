@@ -384,7 +384,8 @@ fn the_tables_of_a_kube_proxy_are_taken_over() {
                 let rules = part.lines().filter(|l| l.starts_with("-A KUBE-")).count();
                 assert_eq!((count.total, count.written), (rules, 0), "{variant} {family} {}", count.table);
             }
-            let counted: Vec<&str> = crate::counted_packets().unwrap().iter().map(|(name, _)| *name).collect();
+            let counted: Vec<&str> =
+                crate::counted_packets().unwrap().iter().map(|(name, _)| *name).collect();
             assert_eq!(counted, [INVALID_DROPPED, LOCALHOST_ACCEPTED], "{variant} {family}");
             assert!(driver.verification().unwrap().run().unwrap().is_empty(), "{variant} {family}");
         }

@@ -6,7 +6,8 @@ use super::*;
 use crate::backend::{ApplyReport, Atomicity, CleanupReport, PlanEntry, ProgressSink};
 use crate::cluster::{Cluster, TrafficOptions};
 use crate::ids::{NodeName, Protocol, ServicePortName};
-use crate::tests::{port_name, service, slice};
+use crate::stale::Scope;
+use crate::tests::{port_name, service, service_port, slice};
 
 /// A kernel that holds a text for each service port, refuses some, and can be told to fail.
 #[derive(Default)]
@@ -233,6 +234,58 @@ fn a_failed_sync_loses_no_change_and_the_next_is_full() {
     assert_eq!((repaired.kind, repaired.changed_ports), (SyncKind::Full, 2));
     assert_eq!(b.kernel("ns/b"), Some("10.1.0.2:8080"));
     assert_eq!(b.kernel("ns/c"), Some("10.1.0.3:8080"));
+}
+
+/// A cluster whose service has a UDP port.
+fn udp(b: &mut Bench, endpoints: &[&str]) {
+    let mut udp = service("ns/u", "10.0.0.9");
+    udp.ports = vec![service_port("http", Protocol::Udp, 53)];
+    b.cluster.upsert_service(udp);
+    let mut slice = slice("ns/u", "s", endpoints);
+    slice.ports[0].protocol = Protocol::Udp;
+    b.cluster.upsert_slice(slice);
+}
+
+fn former(stale: &StaleFlows) -> Vec<String> {
+    stale.former.values().flatten().map(ToString::to_string).collect()
+}
+
+/// Cases: report-C3-31
+#[test]
+fn row_31_stale_flows_outlive_syncs_that_fail() {
+    let mut b = Bench::new();
+    udp(&mut b, &["10.1.0.1", "10.1.0.2"]);
+    assert_eq!(b.sync().unwrap().stale_flows.scope, Scope::Everything, "nothing is known of what was before");
+    udp(&mut b, &["10.1.0.1"]);
+    let plain = b.sync().unwrap().stale_flows;
+    assert_eq!((plain.scope, former(&plain)), (Scope::Changes, vec!["10.1.0.2:8080".to_owned()]));
+    // One endpoint goes in a sync that fails; another one comes in it and is gone in the next one.
+    udp(&mut b, &["10.1.0.3"]);
+    b.driver.backend.failures = vec![RetryClass::Transient];
+    b.sync().unwrap_err();
+    udp(&mut b, &["10.1.0.4"]);
+    b.driver.backend.failures = vec![RetryClass::Transient];
+    b.sync().unwrap_err();
+    udp(&mut b, &["10.1.0.5"]);
+    let repaired = b.sync().unwrap().stale_flows;
+    assert_eq!(former(&repaired), ["10.1.0.1:8080", "10.1.0.3:8080", "10.1.0.4:8080"]);
+    assert_eq!(repaired.scope, Scope::Frontends, "and rules may have been missing");
+    udp(&mut b, &["10.1.0.6"]);
+    let next = b.sync().unwrap().stale_flows;
+    assert_eq!((next.scope, former(&next)), (Scope::Changes, vec!["10.1.0.5:8080".to_owned()]));
+}
+
+/// What was missing in the kernel may have been missing for a while; a full sync that finds all in place says nothing.
+#[test]
+fn a_repair_has_all_frontends_looked_at() {
+    let mut b = Bench::new();
+    b.driver.backend.takes_over = true;
+    b.sync().unwrap();
+    let snapshot = b.driver.adopted().unwrap().clone();
+    assert!(b.driver.sync(&snapshot, SyncKind::Full).unwrap().stale_flows.is_empty());
+    b.driver.backend.kernel.remove(&http("ns/b"));
+    let report = b.driver.sync(&snapshot, SyncKind::Full).unwrap();
+    assert_eq!((report.operations, report.stale_flows.scope), (1, Scope::Frontends));
 }
 
 /// Cases: report-C3-32

@@ -435,16 +435,28 @@ fn what_several_syncs_left_adds_up_and_is_judged_by_the_newest() {
 /// Nobody may look for a long time: what waits stays within bounds.
 #[test]
 fn what_waits_is_bounded() {
-    let mut waiting = StaleFlows::default();
     let key =
         |n: u32| FrontendKey::Address { ip: IpAddr::V4(n.into()), protocol: Protocol::Udp, port: port(53) };
     let lost = |n: u32| EndpointAddr { ip: IpAddr::V4(n.into()), port: port(53) };
-    for n in 0..70_000 {
-        let former = BTreeMap::from([(key(n), BTreeSet::from([lost(n)]))]);
-        waiting.join(StaleFlows { former, ..StaleFlows::default() });
+    let left_behind = |keys: std::ops::Range<u32>, endpoints: std::ops::Range<u32>| {
+        let endpoints: BTreeSet<_> = endpoints.map(lost).collect();
+        StaleFlows { former: keys.map(|n| (key(n), endpoints.clone())).collect(), ..StaleFlows::default() }
+    };
+    let mut waiting = StaleFlows::default();
+    for n in 0..16 {
+        waiting.join(left_behind(n * 1024..(n + 1) * 1024, 0..2));
     }
-    assert_eq!(waiting.scope, Scope::Everything);
-    assert!(waiting.former.len() < 5_000, "{}", waiting.former.len());
+    assert_eq!((waiting.scope, waiting.former.len()), (Scope::Changes, 16_384), "as many as there may be");
+    waiting.join(left_behind(0..1, 0..5));
+    assert_eq!(waiting.scope, Scope::Changes);
+    waiting.join(left_behind(20_000..20_001, 0..1));
+    assert_eq!((waiting.scope, waiting.former.len()), (Scope::Everything, 0), "one too many");
+
+    let mut waiting = StaleFlows::default();
+    waiting.join(left_behind(0..2, 0..65_536));
+    assert_eq!(waiting.scope, Scope::Changes);
+    waiting.join(left_behind(0..1, 65_536..65_537));
+    assert_eq!((waiting.scope, waiting.former.len()), (Scope::Everything, 0));
 }
 
 /// A frontend goes from one service to another within a sync: what the first one's endpoints had is stale.

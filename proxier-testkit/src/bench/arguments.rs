@@ -61,12 +61,14 @@ pub struct Arguments {
     pub storm_rate: u32,
     /// TCP connections for each number of Services.
     pub connections: u32,
+    /// Services that are created and deleted.
+    pub turnover: u32,
     /// Only these programs of the suite; empty for all.
     pub only: Vec<String>,
 }
 
 impl Arguments {
-    /// Reads words: sizes, `quick`, `churn=`, `storm=` (seconds), `rate=`, `connections=`, `only=`. Options that begin with a dash are
+    /// Reads words: sizes, `quick`, `churn=`, `storm=` (seconds), `rate=`, `connections=`, `turnover=`, `only=`. Options that begin with a dash are
     /// Cargo's, and of no concern here.
     ///
     /// # Errors
@@ -80,6 +82,7 @@ impl Arguments {
             storm_seconds: if quick { 5 } else { 60 },
             storm_rate: 10_000,
             connections: if quick { 2_000 } else { 20_000 },
+            turnover: if quick { 5_000 } else { 100_000 },
             only: Vec::new(),
         };
         for word in words.iter().filter(|w| *w != "quick" && !w.starts_with('-')) {
@@ -102,6 +105,7 @@ impl Arguments {
             "storm" => self.storm_seconds = number()?,
             "rate" => self.storm_rate = number()?,
             "connections" => self.connections = number()?,
+            "turnover" => self.turnover = number()?,
             "only" => self.only.push(value.to_owned()),
             _ => return Err(Error::Argument(word.to_owned())),
         }

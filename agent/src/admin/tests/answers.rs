@@ -64,6 +64,9 @@ fn the_metrics_server_answers_as_the_peers() {
         "{}",
         text(&statusz)
     );
+    let pages = pages.without(vec!["/flagz"]);
+    let get = |target: &str| pages.answer(&head("GET", target));
+    assert_eq!((get("/flagz").status, get("/statusz").status), (404, 200), "a gate is off");
     for path in ["/", "/metrics/", "/livez", "/debug/pprof/", "/debug/flags/v"] {
         assert_eq!(get(path).status, 404, "{path}");
     }

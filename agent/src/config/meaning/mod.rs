@@ -39,7 +39,7 @@ pub(super) fn config(mut layers: Layers<'_>, mode: &str) -> Result<Config, Confi
         return Err(ConfigErrors::Invalid(layers.errors));
     }
     layers.tell_idle();
-    findings::tell_static(&mut layers);
+    findings::tell_static(&mut layers, &mode);
     let feature_gates = layers.gate_values();
     Ok(Config {
         kind: layers.kind,

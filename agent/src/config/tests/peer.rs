@@ -285,7 +285,9 @@ fn the_mode_may_be_found_out() {
     let config = draft.finish_as("iptables").expect("that one is not used");
     assert_eq!(config.mode, "iptables");
     assert_eq!(config.auto.expect("auto").len(), 3);
-    assert_eq!(listed(&peer("mode: auto\n"), "mode"), "auto");
+    let chosen = |mode| peer_draft("mode: auto\n", &[]).finish_as(mode).expect("good");
+    assert_eq!(listed(&chosen("nftables"), "mode"), "auto");
+    assert_eq!((warnings(&chosen("nftables")).len(), warnings(&chosen("ipvs")).len()), (0, 1));
     let own = |order: &str| {
         Draft::parse(Some(("own", &format!("{HEAD}mode: auto\nauto: {{order: {order}}}\n"))), &[], MODES)
     };

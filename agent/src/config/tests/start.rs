@@ -52,6 +52,8 @@ fn node_port_addresses_of_one_family() {
     assert_eq!(found(&only("10.0.0.0/8, 'fd00::/8'"), &BOTH, &["10.0.1.0/24", "fd00::/64"]), [""; 0]);
 }
 
+/// The source waits 30 s for an address (`NODE_WAIT`); then node ports answer everywhere.
+/// Cases: core-11.80
 #[test]
 fn an_own_address_that_is_not_known() {
     let config = peer("nodePortAddresses: [primary]\n");

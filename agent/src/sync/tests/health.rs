@@ -135,3 +135,17 @@ fn a_difference_that_cannot_be_repaired_is_late() {
     bench.step([]);
     assert!(health.is_healthy());
 }
+
+#[test]
+fn another_sync_period_is_another_patience() {
+    let (mut bench, health) = followed(Bench::running(1), &[IpFamily::Ipv4]);
+    let policy = Policy { retry_max: PERIOD * 4, ..Policy::default() };
+    bench.step([Message::Settings(Box::new(settings(policy)))]);
+    let message = hand_over(&health, vec![service("a", 2)]);
+    bench.pass(PERIOD * 7);
+    assert!(health.is_healthy());
+    bench.pass(PERIOD);
+    assert!(!health.is_healthy());
+    bench.step([message]);
+    assert!(health.is_healthy());
+}
