@@ -11,6 +11,7 @@ pub mod conntrack;
 pub mod events;
 pub mod file_watch;
 pub mod health;
+pub mod host;
 pub mod http;
 pub mod lab;
 pub mod metrics;

@@ -46,11 +46,13 @@ const WAITING: usize = 64;
 pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     let setup = Setup::from_flags(flags)?;
     setup.log()?;
+    // What makes a start impossible comes before the first thing that is done.
+    let (node, _) = (setup.node_name()?, setup.source(false)?);
+    let instances = setup.usable()?;
     let version = env!("CARGO_PKG_VERSION");
-    tracing::info!(backend = %setup.config.mode, node = %setup.node_name()?, version, "starting");
+    tracing::info!(backend = %setup.config.mode, node = %node, version, "starting");
     host::set_oom_score(&setup.config);
     host::prepare(&setup.config)?;
-    let instances = setup.usable()?;
     let insight = insight(&setup, &instances);
     let events = recorder(&setup, insight.metrics.client())?;
     events.record(Event::starting());

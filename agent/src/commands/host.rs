@@ -4,14 +4,25 @@ use proxier_core::ids::IpFamily;
 use proxier_core::model::{NodeFacts, PerFamily};
 
 use crate::config::{Config, Severity, StartFacts};
+use crate::host::conntrack::{self, Host};
 use crate::source::SourceError;
 
-/// Settings of the host, written where they differ.
+/// Settings of connection tracking, written where they differ. What this process may not write is logged with the value wanted.
 ///
 /// # Errors
-/// A setting that is neither right nor can be made so, other than because this process may not.
+/// Settings that the kernel does not take.
 pub(super) fn prepare(config: &Config) -> anyhow::Result<()> {
-    let _ = config;
+    let host = Host::new();
+    let mut refused = Vec::new();
+    for outcome in conntrack::apply(&host, &conntrack::wanted(&config.conntrack, host.cores())) {
+        outcome.log();
+        if let Err(error) = &outcome.result
+            && !error.is_tolerable()
+        {
+            refused.push(format!("{}: {error}", outcome.wanted.setting));
+        }
+    }
+    anyhow::ensure!(refused.is_empty(), "settings of the kernel:\n{}", refused.join("\n"));
     Ok(())
 }
 

@@ -142,12 +142,28 @@ impl Findings<'_> {
             let by_range = matches!(self.config.detect_local, DetectLocal::ClusterCidr(_));
             self.say(by_range && !facts.dual_stack(), "clusterCIDR", wrong("all ranges"));
         }
+        self.pods_outside(facts);
         if facts.all_wrong(facts.pod_cidrs) {
             let by_range = matches!(self.config.detect_local, DetectLocal::NodeCidr);
             self.say(by_range, "detectLocalMode", wrong("all pod ranges of the node"));
         }
         if !facts.dual_stack() && facts.all_wrong(&self.config.exclude_cidrs) {
             self.say(false, "ipvs.excludeCIDRs", wrong("all ranges"));
+        }
+    }
+
+    /// Pods of this node whose range is in none of the cluster's are taken for somebody outside: their traffic is masqueraded where it should not be.
+    fn pods_outside(&mut self, facts: &StartFacts<'_>) {
+        let DetectLocal::ClusterCidr(cluster) = &self.config.detect_local else { return };
+        for pods in facts.pod_cidrs {
+            let family = |r: &&IpNet| IpFamily::of(r.addr()) == IpFamily::of(pods.addr());
+            let mut ranges = cluster.iter().filter(family).peekable();
+            if ranges.peek().is_some() && !ranges.any(|r| r.contains(pods)) {
+                let message = format!(
+                    "the node's pod range {pods} is not in it: traffic of these pods is taken for traffic from outside"
+                );
+                self.say(false, "clusterCIDR", message);
+            }
         }
     }
 

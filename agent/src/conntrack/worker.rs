@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use proxier_core::ids::IpFamily;
-use proxier_core::stale::{Scope, Search};
+use proxier_core::snapshot::Snapshot;
+use proxier_core::stale::{Scope, Search, StaleFlows};
 use proxier_sys::netlink::NetlinkError;
 
 use super::Pass;
@@ -69,6 +70,11 @@ impl Cleaner {
         Ok(Self { shared })
     }
 
+    /// Has this looked for; `snapshot` is in force. Returns at once.
+    pub fn look(&self, stale: &StaleFlows, snapshot: &Snapshot) {
+        self.with_state(|state| state.schedule.add(stale, snapshot));
+    }
+
     fn with_state(&self, change: impl FnOnce(&mut State)) {
         // Nothing in here can leave it half changed.
         change(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner));
@@ -78,7 +84,7 @@ impl Cleaner {
 
 impl Observer for Cleaner {
     fn synced(&mut self, synced: &Synced<'_>) {
-        self.with_state(|state| state.schedule.add(&synced.report.stale_flows, synced.snapshot));
+        self.look(&synced.report.stale_flows, synced.snapshot);
     }
 
     fn stopping(&mut self) {

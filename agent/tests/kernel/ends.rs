@@ -123,7 +123,7 @@ fn cleanup_finds_the_table_by_its_configured_name() {
     stage.others_untouched();
 }
 
-/// Cases: core-11.78
+/// Cases: core-11.78, report-C2-28
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn another_mode_takes_the_place_of_the_one_before() {

@@ -80,6 +80,7 @@ fn a_configuration_read_again_changes_what_it_can_and_tells_the_rest() {
     assert_eq!(errors, 0, "{lines:#?}");
 }
 
+/// Cases: nftables-12.21
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn addresses_of_the_host_are_followed() {

@@ -7,6 +7,7 @@ mod program;
 
 mod answers;
 mod api;
+mod conntrack;
 mod drift;
 mod ends;
 mod health;

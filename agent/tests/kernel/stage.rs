@@ -57,7 +57,7 @@ impl Stage {
 
     /// Settings besides the flags.
     pub(crate) fn configure(&self, settings: &str) {
-        let head = "apiVersion: proxier.io/v1alpha1\nkind: ProxierConfiguration\nlogging: {format: json, level: 'info,agent::sync=debug'}\n";
+        let head = "apiVersion: proxier.io/v1alpha1\nkind: ProxierConfiguration\nlogging: {format: json, level: 'info,agent::sync=debug,agent::conntrack=debug'}\n";
         // Network namespaces do not keep sockets in the file system apart.
         let admin = format!("admin: {{socket: '{}'}}\n", self.admin_socket());
         self.config.write("c.yaml", &format!("{head}{admin}{settings}"));

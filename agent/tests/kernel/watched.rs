@@ -46,7 +46,7 @@ fn metrics_follow_what_is_in_the_kernel() {
     assert!(value(&partial) >= 1.0);
     assert!(value(&format!("proxier_event_to_kernel_duration_seconds_count{family}")) >= 1.0);
     assert!(value("kubeproxy_sync_proxy_rules_service_changes_total") >= 2.0);
-    nft(&["flush", "map", "ip", "kube-proxy", "cluster-services"], "");
+    nft(&["flush", "set", "ip", "kube-proxy", "cluster-services"], "");
     until("drift found", || value(&format!("proxier_drifts_total{family}")) >= 1.0);
     until("drift repaired", || value(&format!("proxier_drift_items{family}")) == 0.0);
     stage.in_order();
@@ -87,11 +87,11 @@ fn an_operator_may_ask() {
         stream.read_to_string(&mut answer).expect("answered");
         assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
     };
-    nft(&["flush", "map", "ip", "kube-proxy", "cluster-services"], "");
+    nft(&["flush", "set", "ip", "kube-proxy", "cluster-services"], "");
     post("/verify");
     until("repaired", || ask("syncs", &[]).contains("the kernel differed"));
     until("in order", || stage.answer("verify").code == 0);
-    nft(&["flush", "map", "ip", "kube-proxy", "cluster-services"], "");
+    nft(&["flush", "set", "ip", "kube-proxy", "cluster-services"], "");
     post("/sync");
     until("asked for", || ask("syncs", &[]).contains("asked for"));
     until("in order", || stage.answer("verify").code == 0);

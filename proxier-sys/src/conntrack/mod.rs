@@ -281,6 +281,18 @@ impl Conntrack {
     }
 }
 
+/// Has the kernel load the modules of connection tracking, if it can and they are not there: their settings exist only then. Asking
+/// for a flow that nobody has is enough.
+pub fn load_modules() {
+    let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let tuple = Tuple::new(nowhere, nowhere);
+    let nobody = Flow { protocol: 17, original: tuple, reply: tuple, zone: 0, id: None, status: 0 };
+    let asked = NetfilterSocket::open()
+        .and_then(|mut socket| socket.request(GET, 0, 2, |w| codec::write_identity(w, &nobody)));
+    // It is not found, or not to be had; either way the settings tell.
+    tracing::debug!(answer = ?asked.err().and_then(|e| e.errno_name()), "asked for connection tracking");
+}
+
 fn count(flows: usize) -> u64 {
     u64::try_from(flows).unwrap_or(u64::MAX)
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::netns;
+use crate::runner::{CommandSpec, Runner as _, SystemRunner};
 
 const UDP: u8 = 17;
 const TCP: u8 = 6;
@@ -258,4 +259,42 @@ fn thousands_are_listed_as_they_come_and_deleted_together() {
     assert_eq!(deletion, Deletion { deleted: 9_000, gone: 0, refused: Vec::new() });
     assert_eq!(conntrack.take_sent().messages, 9_000);
     assert_eq!(sources(&listed(Family::Ipv4, None).1), sources(&seen[9_000..]));
+}
+
+/// The right is that of the network namespace's own user namespace; without it, neither listing nor deleting is possible.
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn without_the_right_it_is_said_that_it_is_missing() {
+    const INSIDE: &str = "PROXIER_TEST_WITHOUT_RIGHT";
+    if std::env::var_os(INSIDE).is_some() {
+        let mut conntrack = Conntrack::open().unwrap();
+        let errors = [
+            conntrack.list(Family::Ipv4, None, |_| {}).unwrap_err(),
+            conntrack.list(Family::Ipv6, Some(&Filter::protocol(UDP)), |_| {}).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(error.is_permission() && error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+        }
+        let deletion = conntrack.delete(&[two()[0]]).unwrap();
+        assert_eq!(deletion.refused[0].errno, Errno::EPERM as i32);
+        return;
+    }
+    let this = std::env::current_exe().unwrap();
+    let name = "conntrack::tests::without_the_right_it_is_said_that_it_is_missing";
+    let inside = format!("{INSIDE}=1");
+    let args = [
+        &inside,
+        "unshare",
+        "--net",
+        "setpriv",
+        "--bounding-set=-net_admin",
+        "--inh-caps=-net_admin",
+        this.to_str().unwrap(),
+        "--ignored",
+        "--exact",
+        name,
+    ];
+    let output = SystemRunner::new().run(&CommandSpec::new("env", args)).unwrap();
+    assert_eq!(output.code, 0, "{}{}", output.stdout_text(), output.stderr_text());
+    assert!(output.stdout_text().contains("1 passed"), "{}", output.stdout_text());
 }

@@ -88,3 +88,14 @@ fn addresses_of_the_other_family() {
     assert_eq!(found(file, &V4, &[]), ["warn winkernel.sourceVip", "warn healthzBindAddress"]);
     assert_eq!(found(file, &BOTH, &[]), ["warn winkernel.sourceVip"]);
 }
+
+/// Cases: report-C1-7
+#[test]
+fn pods_outside_of_the_clusters_range() {
+    let file = "clusterCIDR: 10.32.0.0/16\nnodePortAddresses: [primary]\n";
+    assert_eq!(found(file, &BOTH, &["10.32.5.0/24"]), [""; 0]);
+    assert_eq!(found(file, &BOTH, &["10.34.0.0/24"]), ["warn clusterCIDR"]);
+    assert_eq!(found(file, &BOTH, &["10.32.5.0/24", "fd00::/64"]), [""; 0], "no range of that family");
+    let by_node = format!("{file}detectLocalMode: NodeCIDR\n");
+    assert_eq!(found(&by_node, &BOTH, &["10.34.0.0/24"]), [""; 0]);
+}

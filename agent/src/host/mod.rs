@@ -1,0 +1,3 @@
+//! What the agent sets on the host besides rules.
+
+pub mod conntrack;
