@@ -11,6 +11,7 @@ use clap::{
     Arg, ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand, ValueEnum,
 };
 
+pub use crate::commands::AdminArgs;
 use crate::config::{FlagSpec, FlagValue, WRITE_CONFIG_TO, flag_specs};
 
 /// The command line.
@@ -53,6 +54,14 @@ pub enum Command {
     /// Print the version
     #[command(skip)]
     Version,
+    /// Ask the running agent how it is
+    Status(AdminArgs),
+    /// Ask the running agent what it decided, and why
+    Snapshot(AdminArgs),
+    /// Ask the running agent what it has written
+    Rules(AdminArgs),
+    /// Ask the running agent about its last syncs
+    Syncs(AdminArgs),
     /// Build a cluster of network namespaces on this machine and work in it
     #[command(disable_help_flag = true, disable_version_flag = true)]
     Lab(LabArgs),

@@ -32,6 +32,15 @@ pub enum Regarding {
     Service(ServiceName),
 }
 
+impl fmt::Display for Regarding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node => f.write_str("this node"),
+            Self::Service(name) => write!(f, "Service {name}"),
+        }
+    }
+}
+
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
@@ -94,13 +103,9 @@ pub type SharedRecorder = Arc<dyn EventRecorder>;
 
 /// Writes an event to the log.
 pub(crate) fn log(event: &Event) {
-    let Event { reason, note, .. } = event;
-    let about = match &event.regarding {
-        Regarding::Node => "node".to_owned(),
-        Regarding::Service(name) => format!("service {name}"),
-    };
-    match event.kind {
-        EventType::Normal => tracing::info!(reason, about, note, "event"),
-        EventType::Warning => tracing::warn!(reason, about, note, "event"),
+    let Event { kind, reason, regarding, note, .. } = event;
+    match kind {
+        EventType::Normal => tracing::info!(reason, regarding = %regarding, note, "event"),
+        EventType::Warning => tracing::warn!(reason, regarding = %regarding, note, "event"),
     }
 }

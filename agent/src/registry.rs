@@ -6,6 +6,7 @@ use proxier_core::ids::IpFamily;
 use serde_json::{Map, Value};
 
 use crate::config::Section;
+use crate::metrics::Figures;
 
 /// A configured backend: makes instances, one for each family.
 pub trait Factory: Send {
@@ -37,8 +38,12 @@ type Build = fn(Option<&Map<String, Value>>) -> Result<Box<dyn Factory>, Vec<Fau
 pub struct Entry {
     /// Its name in `mode` and of its section, and the keys of that.
     pub section: Section,
+    /// What it counts beside what every backend does (core spec 8).
+    pub figures: Figures,
     /// Backends whose leftovers are removed once this one's rules are in force (iptables spec 9). One that is not built in is passed over.
     pub replaces: &'static [&'static str],
+    /// Keys of the section under whose old value something would stay in the kernel: they change with a start only, after a clean-up.
+    pub fixed: &'static [&'static str],
     build: Build,
 }
 
@@ -63,19 +68,32 @@ pub const BACKENDS: &[Entry] = &[
     #[cfg(feature = "nftables")]
     Entry {
         section: Section { name: "nftables", keys: &backend_nftables::options::KEYS },
+        figures: Figures { partial: true, transactions: true, ..Figures::NONE },
         replaces: &["iptables", "ipvs"],
+        fixed: &["table"],
         build: nftables::build,
     },
     #[cfg(feature = "iptables")]
     Entry {
         section: Section { name: "iptables", keys: &backend_iptables::options::KEYS },
+        figures: Figures {
+            partial: true,
+            tables: &["filter", "nat"],
+            restores: true,
+            partial_restores: true,
+            packets: Some(iptables::packets),
+            ..Figures::NONE
+        },
         replaces: &["nftables", "ipvs"],
+        fixed: &["variant"],
         build: iptables::build,
     },
     #[cfg(feature = "ipvs")]
     Entry {
         section: Section { name: "ipvs", keys: &backend_ipvs::options::KEYS },
+        figures: Figures { restores: true, by_service: true, ..Figures::NONE },
         replaces: &["nftables", "iptables"],
+        fixed: &["variant"],
         build: ipvs::build,
     },
 ];
@@ -157,6 +175,14 @@ mod iptables {
     use super::{Factory, Fault, Instance, IpFamily, Map, TrafficOptions, Value, read_section};
 
     struct Configured(Options);
+
+    /// What the kernel has counted; nothing where it cannot be asked, as at a scrape it must not be an error (core spec 8).
+    pub(super) fn packets() -> Vec<(&'static str, u64)> {
+        backend_iptables::counted_packets().unwrap_or_else(|error| {
+            tracing::debug!(error = %error, "counting objects cannot be read");
+            Vec::new()
+        })
+    }
 
     impl Factory for Configured {
         fn instance(&self, family: IpFamily) -> Box<dyn Instance> {

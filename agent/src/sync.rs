@@ -1,6 +1,7 @@
 //! The sync loop: one thread owns the world and the backend instances, and does what the reconciler says. No locks.
 
 mod observer;
+mod orders;
 mod tell;
 
 use std::net::IpAddr;
@@ -13,10 +14,12 @@ use proxier_core::backend::{Drift, Progress};
 use proxier_core::cluster::TrafficOptions;
 use proxier_core::driver::{Instance, SyncError, SyncKind, Verification};
 use proxier_core::ids::{Generation, IpFamily};
+use proxier_core::model::NodeFacts;
 use proxier_core::reconcile::{Action, Outcome, Policy, Reconciler};
 use proxier_core::snapshot::Snapshot;
 
 pub use self::observer::{Failed, Observer, Synced};
+pub use self::orders::Order;
 use self::tell::{clear, tell_conflicts, tell_report};
 use crate::config::NodeOverrides;
 use crate::service_manager::Notifier;
@@ -24,7 +27,6 @@ use crate::source::{SourceError, SourceEvent};
 use crate::world::World;
 
 /// What wakes the loop.
-#[derive(Debug)]
 pub enum Message {
     /// Objects changed.
     Events(Vec<SourceEvent>),
@@ -34,8 +36,12 @@ pub enum Message {
     Addresses(Vec<(String, IpAddr)>),
     /// Settings changed.
     Settings(Box<Settings>),
+    /// Instances with other options, one for each family that is served: they take the place of those there are, and take over their rules.
+    Instances(Vec<Box<dyn Instance>>),
     /// The source ended.
     SourceEnded(Result<(), SourceError>),
+    /// An operator wants something done.
+    Ordered(Order),
     /// Time to go.
     Stop,
 }
@@ -81,7 +87,11 @@ pub struct SyncLoop {
     /// Backends that ran here before, perhaps.
     replaced: Vec<Box<dyn Instance>>,
     observers: Observers,
+    check: Option<Check>,
 }
+
+/// Looks at the node before anything is written.
+type Check = Box<dyn FnOnce(&NodeFacts) -> Result<(), SourceError>>;
 
 /// All who follow the loop.
 #[derive(Default)]
@@ -115,17 +125,20 @@ impl SyncLoop {
         own: SyncSender<Message>,
         clock: Clock,
     ) -> Self {
-        let lane = |instance| Lane {
-            instance,
-            reconciler: Reconciler::new(policy),
-            snapshot: None,
-            verifying: false,
-            programmed: false,
-        };
-        let lanes = instances.into_iter().map(lane).collect();
+        let lanes = instances.into_iter().map(|instance| Lane::new(instance, policy)).collect();
         let (notifier, observers) = (Notifier::default(), Observers::default());
-        Self { world, lanes, clock, own, notifier, ready: false, replaced: Vec::new(), observers }
-            .telling(Notifier::default())
+        Self {
+            world,
+            lanes,
+            clock,
+            own,
+            notifier,
+            ready: false,
+            replaced: Vec::new(),
+            observers,
+            check: None,
+        }
+        .telling(Notifier::default())
     }
 
     /// The same, and a service manager is told how far the loop is.
@@ -151,6 +164,12 @@ impl SyncLoop {
     pub fn observed_by(mut self, observer: Box<dyn Observer>) -> Self {
         self.observers.0.push(observer);
         self
+    }
+
+    /// The same, and with the first complete list the node's facts are looked at; with an error the loop ends and nothing was written.
+    #[must_use]
+    pub fn checking(self, check: Check) -> Self {
+        Self { check: Some(check), ..self }
     }
 
     /// Runs until told to stop. The kernel keeps what was programmed.
@@ -199,12 +218,17 @@ impl SyncLoop {
                 }
                 Message::Addresses(addresses) => self.world.set_host_addresses(addresses),
                 Message::Settings(settings) => self.change(*settings),
+                Message::Instances(instances) => self.replace(instances),
                 Message::Verified(family, generation, result) => self.verified(family, generation, result),
+                Message::Ordered(order) => self.order(order),
             }
             taken += 1;
             next = if taken < MAX_BATCHES { waiting.try_recv().ok() } else { None };
         }
-        self.publish();
+        if let Err(error) = self.publish() {
+            return ControlFlow::Break(Err(error));
+        }
+        self.observers.each(|o| o.decided());
         for at in 0..self.lanes.len() {
             self.act(at);
         }
@@ -214,11 +238,26 @@ impl SyncLoop {
 
     /// What is the same in the new settings changes nothing: no rule is written for it.
     fn change(&mut self, settings: Settings) {
+        self.observers.each(|o| o.settings(&settings));
         let Settings { traffic, node, policy } = settings;
         let now = (self.clock)();
         self.world.configure(traffic, node);
         for lane in &mut self.lanes {
             lane.reconciler.set_policy(now, policy);
+        }
+    }
+
+    /// The new instances know nothing of the kernel: their first sync is a full one, which takes over what is there.
+    fn replace(&mut self, instances: Vec<Box<dyn Instance>>) {
+        for instance in instances {
+            let family = instance.family();
+            let Some(lane) = self.lanes.iter_mut().find(|l| l.instance.family() == family) else { continue };
+            lane.instance = instance;
+            lane.tell_progress(self.notifier.another());
+            lane.reconciler.request(SyncKind::Full);
+            if lane.snapshot.is_some() {
+                self.observers.each(|o| o.queued(family));
+            }
         }
     }
 
@@ -234,16 +273,19 @@ impl SyncLoop {
     }
 
     /// Commits what came in and asks the lanes that it concerns for a sync. Nothing happens before the first complete list.
-    fn publish(&mut self) {
+    fn publish(&mut self) -> Result<(), SourceError> {
         if !self.world.synced() {
-            return;
+            return Ok(());
         }
         let first = self.lanes.iter().any(|l| l.snapshot.is_none());
         if first {
             self.refresh_addresses();
+            if let Some(check) = self.check.take() {
+                check(self.world.node())?;
+            }
         }
         if !first && !self.world.has_pending() {
-            return;
+            return Ok(());
         }
         let commit = self.world.commit();
         self.observers.each(|o| o.committed(&commit));
@@ -270,6 +312,7 @@ impl SyncLoop {
                 "first complete list"
             );
         }
+        Ok(())
     }
 
     fn act(&mut self, at: usize) {
@@ -352,6 +395,11 @@ impl SyncLoop {
 }
 
 impl Lane {
+    fn new(instance: Box<dyn Instance>, policy: Policy) -> Self {
+        let reconciler = Reconciler::new(policy);
+        Self { instance, reconciler, snapshot: None, verifying: false, programmed: false }
+    }
+
     /// A sync of several steps says after each how far it is.
     fn tell_progress(&mut self, notifier: Notifier) {
         let (backend, family) = (self.instance.name(), self.instance.family());
@@ -374,9 +422,14 @@ impl Lane {
             Ok(report) => {
                 tell_report(&*self.instance, report, took, !self.programmed);
                 self.programmed = true;
-                let set_aside = self.instance.set_aside().len();
+                let left_out = self.instance.set_aside();
+                let set_aside = left_out.len();
                 let before = before.as_ref();
-                let synced = Synced { backend, family, kind, report, before, snapshot, set_aside, took };
+                if before.is_none() {
+                    observers.each(|o| o.took_over(&*self.instance));
+                }
+                let synced =
+                    Synced { backend, family, kind, report, before, snapshot, set_aside, left_out, took };
                 observers.each(|o| o.synced(&synced));
                 Outcome::Done { follow_up: report.follow_up, incomplete: set_aside > 0 }
             }

@@ -91,7 +91,8 @@ pub fn parse_filter(text: &str) -> Result<EnvFilter, TelemetryError> {
 /// A filter that cannot be read, or logging that is already set up.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
     let filter = parse_filter(filter)?;
-    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    // What cannot be written, because a disk is full, is lost. It must not end the process, as a word about it on standard error would.
+    let builder = tracing_subscriber::fmt().with_writer(std::io::stderr).log_internal_errors(false);
     let (done, replace): (_, Replace) = match format {
         LogFormat::Text => {
             let builder = builder.with_ansi(std::io::stderr().is_terminal());
@@ -121,6 +122,16 @@ pub fn set_filter(filter: &str) -> Result<(), TelemetryError> {
     let filter = parse_filter(filter)?;
     let replace = REPLACE.get().ok_or(TelemetryError::NotSet)?;
     replace(filter).map_err(TelemetryError::Stuck)
+}
+
+/// The filter that stands for a verbosity of Kubernetes' programs: what they log at 4 and above is for whoever debugs them.
+#[must_use]
+pub fn verbosity(level: u32) -> &'static str {
+    match level {
+        0..=3 => "info",
+        4..=5 => "debug",
+        _ => "trace",
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! From a source's events to the core's cluster: every object goes through intake, and what is wrong with it is told once.
 
+mod problems;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use proxier_core::intake;
 use proxier_core::ip::parse_cidr;
 use proxier_core::model::{NodeFacts, SliceName};
 
+pub use self::problems::Problems;
 use crate::config::NodeOverrides;
 use crate::source::{Object, ObjectKey, ObjectKind, SourceEvent};
 
@@ -33,7 +36,7 @@ pub struct World {
     node_seen: bool,
     host_addresses: Vec<std::net::IpAddr>,
     synced: bool,
-    told: BTreeMap<String, Vec<String>>,
+    told: Problems,
 }
 
 impl World {
@@ -50,7 +53,7 @@ impl World {
             node_seen: false,
             host_addresses: Vec::new(),
             synced: false,
-            told: BTreeMap::new(),
+            told: Problems::default(),
         };
         world.refresh_node();
         world
@@ -116,8 +119,8 @@ impl World {
                 SourceEvent::Delete { key, service } => self.delete(&key, service),
                 SourceEvent::Synced => self.synced = true,
                 SourceEvent::Problems { origin, problems } => {
-                    let problems = problems.iter().map(|p| format!("{origin}: {p}")).collect();
-                    self.tell(|| origin.to_string(), problems);
+                    let problems: Vec<String> = problems.iter().map(|p| format!("{origin}: {p}")).collect();
+                    self.tell(|| origin.to_string(), &problems);
                 }
             }
         }
@@ -134,18 +137,19 @@ impl World {
         self.cluster.has_pending()
     }
 
-    /// What is wrong with objects and files now.
-    pub fn problems(&self) -> impl Iterator<Item = &str> {
-        self.told.values().flatten().map(String::as_str)
+    /// What is wrong with objects and files now. A clone goes on to show it, on any thread.
+    #[must_use]
+    pub fn problems(&self) -> &Problems {
+        &self.told
     }
 
     fn service(&mut self, object: &k8s_openapi::api::core::v1::Service) {
         let intake = intake::service(object);
         let Some(name) = intake::service_name(object) else {
-            self.tell(|| "service without a name".to_owned(), lines(&intake.problems));
+            self.tell(|| "service without a name".to_owned(), &lines(&intake.problems));
             return;
         };
-        self.tell(|| format!("service {name}"), lines(&intake.problems));
+        self.tell(|| format!("service {name}"), &lines(&intake.problems));
         if let Some(ignored) = intake.ignored {
             tracing::debug!(service = %name, reason = %ignored, "service ignored");
         }
@@ -158,10 +162,10 @@ impl World {
     fn slice(&mut self, object: &k8s_openapi::api::discovery::v1::EndpointSlice) {
         let intake = intake::endpoint_slice(object);
         let Some(name) = intake::slice_name(object) else {
-            self.tell(|| "slice without a name".to_owned(), lines(&intake.problems));
+            self.tell(|| "slice without a name".to_owned(), &lines(&intake.problems));
             return;
         };
-        self.tell(|| format!("slice {}/{}", name.service.namespace, name.name), lines(&intake.problems));
+        self.tell(|| format!("slice {}/{}", name.service.namespace, name.name), &lines(&intake.problems));
         if let Some(ignored) = intake.ignored {
             tracing::debug!(slice = %name.name, reason = %ignored, "endpoint slice ignored");
         }
@@ -178,7 +182,7 @@ impl World {
             return;
         }
         let name = self.name.clone();
-        self.tell(|| format!("node {name}"), lines(&intake.problems));
+        self.tell(|| format!("node {name}"), &lines(&intake.problems));
         self.node = facts;
         self.node_seen = true;
         self.refresh_node();
@@ -195,7 +199,7 @@ impl World {
                 }
             }
         }
-        self.tell(|| format!("service cidr {name}"), problems);
+        self.tell(|| format!("service cidr {name}"), &problems);
         self.service_cidrs.insert(name.into(), ranges);
         self.refresh_service_cidrs();
     }
@@ -212,11 +216,11 @@ impl World {
         match key.kind {
             ObjectKind::Service => {
                 let name = ServiceName { namespace: Arc::clone(&key.namespace), name: Arc::clone(&key.name) };
-                self.tell(|| format!("service {name}"), Vec::new());
+                self.tell(|| format!("service {name}"), &[]);
                 self.cluster.remove_service(&name);
             }
             ObjectKind::EndpointSlice => {
-                self.tell(|| format!("slice {}/{}", key.namespace, key.name), Vec::new());
+                self.tell(|| format!("slice {}/{}", key.namespace, key.name), &[]);
                 let Some(service) = service else { return };
                 let service = ServiceName { namespace: Arc::clone(&key.namespace), name: service };
                 self.cluster.remove_slice(&SliceName { service, name: Arc::clone(&key.name) });
@@ -227,7 +231,7 @@ impl World {
             }
             ObjectKind::Node => {}
             ObjectKind::ServiceCidr => {
-                self.tell(|| format!("service cidr {}", key.name), Vec::new());
+                self.tell(|| format!("service cidr {}", key.name), &[]);
                 self.service_cidrs.remove(&key.name);
                 self.refresh_service_cidrs();
             }
@@ -242,21 +246,17 @@ impl World {
     }
 
     /// Logs problems that were not there before under this heading, and says when they are over.
-    fn tell(&mut self, about: impl FnOnce() -> String, problems: Vec<String>) {
+    fn tell(&mut self, about: impl FnOnce() -> String, problems: &[String]) {
         if problems.is_empty() && self.told.is_empty() {
             return;
         }
         let about = about();
-        let before = self.told.remove(&about).unwrap_or_default();
+        let before = self.told.replace(&about, problems.to_vec());
         for problem in problems.iter().filter(|p| !before.contains(p)) {
             tracing::warn!(problem = %problem, "input problem");
         }
-        if problems.is_empty() {
-            if !before.is_empty() {
-                tracing::info!(about = %about, "input problem solved");
-            }
-        } else {
-            self.told.insert(about, problems);
+        if problems.is_empty() && !before.is_empty() {
+            tracing::info!(about = %about, "input problem solved");
         }
     }
 }

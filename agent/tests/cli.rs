@@ -364,6 +364,92 @@ syncPeriod: 3h
     }
 }
 
+/// What a DaemonSet of kube-proxy mounts and says.
+const PEER: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+bindAddress: 0.0.0.0
+clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf, qps: 0}
+clusterCIDR: 10.244.0.0/16
+conntrack: {maxPerCore: null}
+iptables: {minSyncPeriod: 0s}
+mode: ''
+metricsBindAddress: ''
+foo: bar
+";
+
+#[test]
+fn a_kube_proxys_file_is_read_as_it_is() {
+    let config = Folder::new(&[("config.conf", PEER)]);
+    let file = config.file("config.conf");
+    let args =
+        [PROGRAM, "check-config", "--config", &file, "--hostname-override=Worker", "--ipvs-scheduler=lc"];
+    let output = bare(&args);
+    assert_eq!((output.code, output.stderr_text().as_str()), (0, ""));
+    let text = output.stdout_text();
+    for line in [
+        "mode: \"iptables\"  # from default".to_owned(),
+        "hostnameOverride: \"worker\"  # from flag --hostname-override".to_owned(),
+        format!("clusterCIDR: \"10.244.0.0/16\"  # from {file}"),
+        "minSyncPeriod: \"1s\"  # from iptables.minSyncPeriod".to_owned(),
+        "ipvs.scheduler: \"rr\"  # from default".to_owned(),
+        "metricsBindAddress: \"127.0.0.1:10249\"  # from default".to_owned(),
+        format!("# warning: {file}: foo: unknown field, ignored"),
+        "# warning: flag --ipvs-scheduler: ipvs.scheduler: ignored: beside a KubeProxyConfiguration only the file says it".to_owned(),
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");
+    }
+}
+
+#[test]
+fn the_configuration_in_force_is_written_and_read_again() {
+    let folder = Folder::new(&[("config.conf", PEER)]);
+    let (file, written) = (folder.file("config.conf"), folder.file("written.yaml"));
+    let output = bare(&[PROGRAM, "--config", &file, "--write-config-to", &written, "--v=5"]);
+    assert_eq!((output.code, output.stdout_text().as_str()), (0, ""), "{output:?}");
+    assert!(output.stderr_text().contains("unknown field, ignored"), "{output:?}");
+    let values = |file: &str, more: &[&str]| -> Vec<String> {
+        let output = bare(&[&[PROGRAM, "check-config", "--config", file], more].concat());
+        assert_eq!(output.code, 0, "{output:?}");
+        let values = output.stdout_text();
+        let values = values.lines().filter(|l| !l.starts_with('#')).skip(2);
+        values.filter_map(|l| Some(l.split_once("  # from ")?.0.to_owned())).collect()
+    };
+    assert_eq!(values(&written, &[]), values(&file, &["--v=5"]));
+    let told = failure(&bare(&[PROGRAM, "--write-config-to", "/nonexistent/f"]));
+    assert_eq!(told, ["/nonexistent/f: No such file or directory (os error 2)"]);
+}
+
+/// Cases: core-11.75
+#[test]
+fn cleaning_up_with_a_wrong_configuration_cleans_nothing() {
+    let folder = Folder::new(&[("config.conf", &PEER.replace("mode: ''", "oomScoreAdj: 1001"))]);
+    let file = folder.file("config.conf");
+    for args in [&["--cleanup", "--config", &file][..], &["cleanup", "--config", &file]] {
+        let output = bare(&[&[PROGRAM], args].concat());
+        assert_eq!(output.stdout_text(), "");
+        assert_eq!(
+            failure(&output),
+            [format!("{file}: oomScoreAdj: expected a number from -1000 to 1000, found the number 1001")]
+        );
+    }
+}
+
+#[test]
+fn mode_auto_says_what_it_takes_and_why() {
+    let output = bare(&[PROGRAM, "check-config", "--backend", "auto"]);
+    assert_eq!((output.code, output.stderr_text().as_str()), (0, ""));
+    let text = output.stdout_text();
+    assert!(text.contains("mode: \"auto\"  # from flag --backend\n"), "{text}");
+    let asked: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("# auto: ")).collect();
+    // without any right the kernel can hardly be asked
+    assert!(asked.len() >= 2, "{text}");
+    assert!(asked[0].starts_with("nftables: "), "{text}");
+    assert!(asked.last().expect("lines").starts_with("mode "), "{text}");
+    let rendered = render(peer_folder().path(), &["--backend", "auto"]);
+    assert_eq!(rendered.code, 0, "{rendered:?}");
+    assert!(!rendered.stdout_text().is_empty());
+}
+
 #[test]
 fn wrong_usage_is_told_apart() {
     for args in [&["render", "-o", "xml"][..], &["nothing"], &[], &["cleanup", "--manifests", "m"]] {
@@ -403,6 +489,8 @@ fn help_names_every_flag() {
         }
     }
     assert!(all.stdout_text().contains("\n  lab "));
-    let version = proxier(&["--version"]).stdout_text();
-    assert_eq!(version.trim_end(), concat!("proxier ", env!("CARGO_PKG_VERSION")));
+    for version in ["--version", "--version=raw", "-V"] {
+        let version = proxier(&[version]).stdout_text();
+        assert_eq!(version.trim_end(), concat!("proxier ", env!("CARGO_PKG_VERSION")));
+    }
 }

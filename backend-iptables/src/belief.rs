@@ -7,6 +7,7 @@ use imbl::OrdMap;
 use proxier_core::ids::{Generation, ServicePortName};
 use proxier_xtables::objects::{ChainId, Rule};
 
+use crate::counts::Counts;
 use crate::desired::{Desired, Group, Want};
 use crate::environment::Environment;
 use crate::fragment::Programmed;
@@ -20,12 +21,14 @@ pub struct Belief {
     pub(crate) ports: OrdMap<ServicePortName, Arc<Programmed>>,
     /// Endpoints of all service ports, whatever their state.
     pub(crate) endpoints: usize,
+    /// Rules of all service ports.
+    pub(crate) rules: Counts,
 }
 
 impl Belief {
     /// Nothing but the skeleton.
     pub(crate) fn new(generation: Generation, env: Environment) -> Self {
-        Self { generation, env: Arc::new(env), ports: OrdMap::new(), endpoints: 0 }
+        Self { generation, env: Arc::new(env), ports: OrdMap::new(), endpoints: 0, rules: Counts::default() }
     }
 
     /// Number of service ports that are programmed.
@@ -38,6 +41,12 @@ impl Belief {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ports.is_empty()
+    }
+
+    /// Rules of ours that the tables hold, without the jumps from built-in chains.
+    #[must_use]
+    pub fn rules(&self) -> Counts {
+        self.rules + Counts::of_skeleton(&self.env)
     }
 
     /// What its rules depend on, beside the service ports.

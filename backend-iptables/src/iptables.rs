@@ -19,6 +19,7 @@ use proxier_xtables::tool::Tools;
 use proxier_xtables::trial::scratch;
 
 use crate::belief::Belief;
+use crate::counts::Counts;
 use crate::desired::Desired;
 use crate::error::Error;
 use crate::options::{Facts, INVALID_DROPPED, LOCALHOST_ACCEPTED, Options};
@@ -133,6 +134,15 @@ impl Iptables {
     }
 }
 
+/// Packets counted so far by the counting objects that rules of this backend name (iptables spec 5.2), by the object's name: those that
+/// exist in the network namespace of the calling thread.
+///
+/// # Errors
+/// When the kernel does not answer, or this process may not ask it.
+pub fn counted_packets() -> Result<Vec<(&'static str, u64)>, Error> {
+    Ok(accounting::packets(&[INVALID_DROPPED, LOCALHOST_ACCEPTED])?)
+}
+
 /// Puts rules that only differ in spelling into ours.
 fn respell(saved: &mut Saved, desired: &Desired) {
     for (id, want) in &desired.chains {
@@ -197,11 +207,15 @@ impl Backend for Iptables {
         let found = self.found()?;
         let (inputs, next) = if plan.full {
             self.settle(&plan)?;
-            (takeover::replace(&plan, &self.read(&found)?), plan.into_next())
+            let inputs = takeover::replace(&plan, &self.read(&found)?);
+            let mut next = plan.into_next();
+            next.rules = Counts::of_ports(&next.desired());
+            (inputs, next)
         } else {
             plan.into_inputs()
         };
-        let report = self.restorer(&found).run(&inputs, progress)?;
+        let mut report = self.restorer(&found).run(&inputs, progress)?;
+        report.rules = Counts::report(next.rules(), Counts::written(&inputs));
         Ok((next, report))
     }
 

@@ -10,6 +10,7 @@ mod batch;
 pub mod belief;
 pub mod cleanup;
 mod compare;
+pub mod counts;
 pub mod desired;
 pub mod diff;
 pub mod environment;
@@ -27,5 +28,5 @@ pub mod takeover;
 #[cfg(test)]
 mod tests;
 
-pub use iptables::Iptables;
+pub use iptables::{Iptables, counted_packets};
 pub use options::Options;

@@ -9,6 +9,7 @@ use proxier_xtables::objects::{Input, Rule};
 
 use crate::batch::{Batch, Batches};
 use crate::belief::Belief;
+use crate::counts::Counts;
 use crate::desired::Want;
 use crate::environment::Environment;
 use crate::fragment::{self, Fragment, Programmed};
@@ -52,7 +53,9 @@ fn partial(
     for (name, _) in &changes {
         let before = belief.ports.get(*name).map(|p| p.fragment(&belief.env));
         let after = builder.next.ports.get(*name).map(|p| p.fragment(env));
-        change(name, &before.unwrap_or_default(), &after.unwrap_or_default(), &mut batches);
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        builder.next.rules = builder.next.rules + Counts::of_port(&after) - Counts::of_port(&before);
+        change(name, &before, &after, &mut batches);
     }
     Some(builder.plan(family, false, batches.into_inputs().into(), input))
 }

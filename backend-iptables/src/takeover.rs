@@ -19,6 +19,7 @@ use proxier_xtables::saved::Saved;
 use crate::batch::{Batch, Batches};
 use crate::belief::Belief;
 use crate::compare::Dispatch;
+use crate::counts::Counts;
 use crate::desired::{Desired, Want};
 use crate::fragment::Programmed;
 use crate::names::Kind;
@@ -32,6 +33,7 @@ pub fn take_over(plan: Plan, saved: &Saved) -> Plan {
     let mut next = plan.next.clone();
     let desired = keep_comments(&mut next, saved);
     let inputs = differences(&next, &desired, saved, &plan.first);
+    next.rules = Counts::of_ports(&desired);
     Plan { full: false, inputs: inputs.into(), next, ..plan }
 }
 

@@ -5,6 +5,7 @@
 
 mod kit;
 
+use backend_iptables::counts::Counts;
 use backend_iptables::options::{Facts, Variant};
 use backend_iptables::skeleton::{self, Shared};
 use backend_iptables::takeover::{replace, take_over};
@@ -96,6 +97,37 @@ fn watched(tables: &Tables, old: &Snapshot, new: &Snapshot) -> Result<(), String
         }
     }
     Ok(())
+}
+
+/// The counts that are kept up with the belief are those of the tables, after a start, every difference and a change of the environment.
+#[test]
+fn rules_are_counted_as_they_are() {
+    for seed in 0..20 {
+        let facts = facts(seed);
+        let (mut tables, mut held) = (Tables::default(), None::<(Belief, Snapshot)>);
+        history(seed)
+            .play(|step, commit| {
+                let snapshot = commit.snapshot(IpFamily::Ipv4);
+                let plan = planned(snapshot, &facts, held.as_ref());
+                let plan = if plan.is_full() { take_over(plan, &tables.saved()) } else { plan };
+                let written = Counts::written(plan.inputs());
+                if tables.chains.is_empty() {
+                    let jumps: usize =
+                        skeleton::jumps().iter().filter(|j| j.from.table == Table::Nat).count();
+                    assert_eq!(written.nat, plan.next().rules().nat + jumps, "seed {seed}: everything");
+                }
+                tables.apply(plan.inputs());
+                // It is not ours alone: what is no longer needed there stays.
+                let shared = tables.chain(Table::Filter, skeleton::FIREWALL).len();
+                let ours = usize::from(plan.next().environment().loopback);
+                let filter = tables.count(Table::Filter) - shared + ours;
+                let counted = Counts { filter, nat: tables.count(Table::Nat) };
+                assert_eq!(plan.next().rules(), counted, "seed {seed}, commit {step}");
+                held = Some((plan.into_next(), snapshot.clone()));
+                Ok::<(), ()>(())
+            })
+            .unwrap();
+    }
 }
 
 /// Plays a history and checks each commit. Returns syncs, and those that wrote something.

@@ -87,6 +87,7 @@ fn delete_later(
         Ok(answer) => answer,
         Err(error) => {
             tracing::debug!(error = %error, "emptied chains stay for now");
+            report.cleanup_failures += 1;
             return Ok(());
         }
     };
@@ -101,6 +102,7 @@ fn delete_later(
         }
         return Ok(());
     }
+    report.cleanup_failures += 1;
     for refused in answer.refused.iter().filter(|r| errno_name(r.errno) == "ENOENT") {
         if let Some(Op::DeleteChain(name)) = op_of(later, &encoded, refused) {
             belief.doomed.remove(name);

@@ -43,6 +43,8 @@ impl Launch {
         let mut arguments: Vec<String> =
             ["run", "--manifests", &path(&self.manifests), "--node", node].map(str::to_owned).into();
         arguments.extend(["--backend", self.backend, "--cluster-cidr", self.cluster_cidr].map(str::to_owned));
+        // All nodes share this machine's file system.
+        arguments.push(format!("--admin-socket={}", path(&self.logs.join(format!("{node}.sock")))));
         if let Some(config) = &self.config {
             arguments.extend(["--config".to_owned(), path(config)]);
         }
@@ -137,7 +139,8 @@ mod tests {
             logs: "/l".into(),
             patience: Patience::REAL,
         };
-        let plain = "run --manifests /m --node worker --backend nftables --cluster-cidr 10.244.0.0/16";
+        let plain = "run --manifests /m --node worker --backend nftables --cluster-cidr 10.244.0.0/16 \
+                     --admin-socket=/l/worker.sock";
         assert_eq!(launch.arguments("worker").join(" "), plain);
         launch.config = Some("/c".into());
         assert_eq!(launch.arguments("worker").join(" "), format!("{plain} --config /c"));

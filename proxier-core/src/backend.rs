@@ -135,6 +135,17 @@ pub trait Plan: Send {
     fn unsupported(&self) -> &[Unsupported];
 }
 
+/// Rules of one table, for a backend whose rules are counted (core spec 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleCount {
+    /// The table.
+    pub table: &'static str,
+    /// Rules of ours that it holds now.
+    pub total: usize,
+    /// Rules that this `apply` wrote.
+    pub written: usize,
+}
+
 /// What an `apply` did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyReport {
@@ -146,6 +157,10 @@ pub struct ApplyReport {
     pub messages: usize,
     /// Leftovers that can be removed only later: sync again after this long.
     pub follow_up: Option<Duration>,
+    /// Attempts to remove leftovers that the kernel refused.
+    pub cleanup_failures: usize,
+    /// Rules by table, sorted; empty for a backend that does not count rules.
+    pub rules: Vec<RuleCount>,
 }
 
 /// How far an `apply` of several steps is.

@@ -221,6 +221,7 @@ pub fn resolve(options: &TrafficOptions, node: &NodeFacts, family: IpFamily) -> 
         detector: detector(&options.detect_local, node, family),
         masquerade_all: options.masquerade_all,
         node_port_addresses: node_ports(&ranges, node, family, loopback),
+        health_check_addresses: node_ports(&ranges, node, family, true),
         node_ports_on_loopback: loopback,
         service_cidrs: options.service_cidrs.iter().filter(|c| of(c, family)).copied().collect(),
         first_services: Arc::clone(&options.first_services),

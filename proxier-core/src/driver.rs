@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::backend::{
     Backend, BackendError, Capabilities, CleanupReport, Drift, Plan, PlanEntry, Progress, Refused,
-    RenderInput, RetryClass, SetAside, TakeOver, Unsupported,
+    RenderInput, RetryClass, RuleCount, SetAside, TakeOver, Unsupported,
 };
 use crate::changes::ChangeSet;
 use crate::ids::{Generation, IpFamily};
@@ -62,6 +62,10 @@ pub struct SyncReport {
     pub stale_flows: StaleFlows,
     /// Sync again after this long to remove leftovers.
     pub follow_up: Option<Duration>,
+    /// Attempts to remove leftovers that the kernel refused.
+    pub cleanup_failures: usize,
+    /// Rules by table, sorted; empty for a backend that does not count rules.
+    pub rules: Vec<RuleCount>,
 }
 
 /// A backend's error, with the instance it came from.
@@ -112,6 +116,48 @@ impl fmt::Debug for Verification {
     }
 }
 
+type Print = dyn Fn(&Snapshot, &SetAside) -> Rendered + Send;
+
+/// Prints what a backend would write for a snapshot, on any thread: with the settings, and what a probe had found, when it was made.
+pub struct Printer {
+    backend: &'static str,
+    family: IpFamily,
+    print: Box<Print>,
+}
+
+impl Printer {
+    /// The backend's name.
+    #[must_use]
+    pub fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// The family.
+    #[must_use]
+    pub fn family(&self) -> IpFamily {
+        self.family
+    }
+
+    /// Renders a snapshot in full, for an empty kernel, without the service ports that are set aside. Costs what the snapshot is large.
+    #[must_use]
+    pub fn print(&self, snapshot: &Snapshot, set_aside: &SetAside) -> Rendered {
+        (self.print)(snapshot, set_aside)
+    }
+}
+
+impl fmt::Debug for Printer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Printer({} {})", self.backend, self.family)
+    }
+}
+
+/// Everything that a backend writes for a snapshot into an empty kernel.
+fn rendered<B: Backend>(backend: &B, snapshot: &Snapshot, set_aside: &SetAside) -> Rendered {
+    let changes = ChangeSet::between(None, snapshot);
+    let plan = backend.render(RenderInput { snapshot, changes: &changes, belief: None, set_aside });
+    Rendered { entries: plan.entries(), unsupported: plan.unsupported().to_vec() }
+}
+
 /// Is told how far a sync is.
 pub type OnProgress = Box<dyn FnMut(Progress) + Send>;
 
@@ -128,6 +174,8 @@ pub trait Instance: Send {
     fn probe(&mut self) -> Result<Capabilities, SyncError>;
     /// Renders a snapshot in full, for an empty kernel.
     fn render(&self, snapshot: &Snapshot) -> Rendered;
+    /// Renders as [`Instance::render`], for another thread.
+    fn printer(&self) -> Printer;
     /// Brings the kernel to a snapshot.
     ///
     /// # Errors
@@ -293,14 +341,14 @@ impl<B: Backend + 'static> Instance for Driver<B> {
     }
 
     fn render(&self, snapshot: &Snapshot) -> Rendered {
-        let changes = ChangeSet::between(None, snapshot);
-        let plan = self.backend.render(RenderInput {
-            snapshot,
-            changes: &changes,
-            belief: None,
-            set_aside: &SetAside::new(),
-        });
-        Rendered { entries: plan.entries(), unsupported: plan.unsupported().to_vec() }
+        rendered(&self.backend, snapshot, &SetAside::new())
+    }
+
+    fn printer(&self) -> Printer {
+        let backend = self.backend.observer();
+        let (name, family) = (self.backend.name(), self.backend.family());
+        let print = move |snapshot: &Snapshot, set_aside: &SetAside| rendered(&backend, snapshot, set_aside);
+        Printer { backend: name, family, print: Box::new(print) }
     }
 
     fn sync(&mut self, snapshot: &Snapshot, kind: SyncKind) -> Result<SyncReport, SyncError> {
@@ -347,6 +395,8 @@ impl<B: Backend + 'static> Instance for Driver<B> {
                         unsupported,
                         stale_flows,
                         follow_up: report.follow_up,
+                        cleanup_failures: report.cleanup_failures,
+                        rules: report.rules,
                     });
                 }
                 Err(error) => error,

@@ -23,6 +23,7 @@ pub mod categorize;
 pub mod changes;
 pub mod cluster;
 pub mod driver;
+pub mod health;
 pub mod ids;
 #[cfg(feature = "k8s")]
 pub mod intake;

@@ -17,7 +17,7 @@ mod display;
 #[cfg(test)]
 mod tests;
 
-pub use decide::decide;
+pub use decide::{decide, excluded};
 
 /// Where a packet enters this node's network stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

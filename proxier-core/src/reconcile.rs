@@ -66,6 +66,8 @@ pub struct Reconciler {
     retry_at: Option<(Duration, SyncKind)>,
     failures: u32,
     verify_at: Option<Duration>,
+    /// Somebody asked for a comparison.
+    verify_asked: bool,
 }
 
 impl Reconciler {
@@ -80,6 +82,7 @@ impl Reconciler {
             retry_at: None,
             failures: 0,
             verify_at: None,
+            verify_asked: false,
         }
     }
 
@@ -132,7 +135,7 @@ impl Reconciler {
             let full = kinds.iter().flatten().any(|(_, k)| *k == SyncKind::Full);
             return Action::Sync(if full { SyncKind::Full } else { SyncKind::Partial });
         }
-        if self.verify_at.is_some_and(|at| at <= now) && request.is_none() {
+        if (self.verify_asked || self.verify_at.is_some_and(|at| at <= now)) && request.is_none() {
             return Action::Verify;
         }
         let times = [request.map(|r| r.0), retry.map(|r| r.0), self.verify_at];
@@ -166,9 +169,15 @@ impl Reconciler {
         }
     }
 
+    /// Somebody wants to know whether the kernel is as it should be: it is compared as soon as nothing is to be written.
+    pub fn verify_soon(&mut self) {
+        self.verify_asked = true;
+    }
+
     /// A comparison ended: drift asks for a full sync. One that could not be made is neither; the caller says `in_order` and it is tried again
     /// after the interval.
     pub fn verified(&mut self, now: Duration, in_order: bool) {
+        self.verify_asked = false;
         self.verify_at = self.policy.verify_interval.map(|i| now + i);
         if !in_order {
             self.request(SyncKind::Full);

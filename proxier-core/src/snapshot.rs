@@ -49,6 +49,8 @@ pub struct NodeContext {
     pub masquerade_all: bool,
     /// Where node ports answer.
     pub node_port_addresses: NodePortAddresses,
+    /// Where health check node ports listen: at the same addresses, loopback included (core spec 4.1).
+    pub health_check_addresses: NodePortAddresses,
     /// Node ports answer this host's own processes on IPv4 loopback addresses, too (iptables spec 5.9).
     pub node_ports_on_loopback: bool,
     /// Known ranges of cluster IPs; traffic to unallocated addresses in them is dropped.
@@ -302,6 +304,16 @@ impl Snapshot {
     #[must_use]
     pub fn port(&self, name: &ServicePortName) -> Option<&Arc<ServicePort>> {
         self.ports.get(name)
+    }
+
+    /// The service ports of one Service.
+    pub fn service_ports<'a>(
+        &'a self,
+        service: &'a ServiceName,
+    ) -> impl Iterator<Item = &'a Arc<ServicePort>> {
+        let from = ServicePortName { service: service.clone(), port: Arc::from(""), protocol: Protocol::Tcp };
+        let from = self.ports.range(from..);
+        from.take_while(move |(name, _)| name.service == *service).map(|(_, port)| port)
     }
 
     /// Who wishes for a frontend, the owner first.

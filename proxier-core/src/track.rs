@@ -260,7 +260,7 @@ struct Publication<'a> {
 impl Publication<'_> {
     /// Puts the new ports of a Service in the place of its old ones, wishes for frontends included.
     fn replace(&mut self, service: &ServiceName, fresh: Vec<ServicePort>) {
-        let old = ports_of_service(self.next, service);
+        let old: Vec<Arc<ServicePort>> = self.next.service_ports(service).cloned().collect();
         for port in &old {
             let successor = fresh.iter().find(|p| p.name == port.name);
             let kept: Vec<(Frontend, Option<Timestamp>)> =
@@ -346,16 +346,6 @@ fn claim_order(a: &Claim, b: &Claim) -> std::cmp::Ordering {
         .then_with(|| a.port.service.cmp(&b.port.service))
         .then_with(|| a.kind.cmp(&b.kind))
         .then_with(|| a.port.cmp(&b.port))
-}
-
-fn ports_of_service(snapshot: &Snapshot, service: &ServiceName) -> Vec<Arc<ServicePort>> {
-    let from = ServicePortName { service: service.clone(), port: Arc::from(""), protocol: Protocol::Tcp };
-    snapshot
-        .ports
-        .range(from..)
-        .take_while(|(name, _)| name.service == *service)
-        .map(|(_, port)| Arc::clone(port))
-        .collect()
 }
 
 /// The frontends a service port would have if it were alone, sorted, one for each key: of several kinds for one

@@ -28,6 +28,7 @@
 
 pub mod addresses;
 pub mod conntrack;
+pub mod ipv6;
 pub mod links;
 pub mod netlink;
 pub mod netns;

@@ -52,6 +52,11 @@ impl Verdict {
 
 /// What an instance misses on this machine; `None` when it can work.
 pub(super) fn missing(instance: &mut dyn Instance) -> Option<String> {
+    if instance.family() == IpFamily::Ipv6
+        && let Some(reason) = proxier_sys::ipv6::missing()
+    {
+        return Some(reason.to_owned());
+    }
     match instance.probe() {
         Ok(capabilities) if capabilities.usable() => None,
         Ok(capabilities) => {

@@ -1,8 +1,12 @@
 //! The subcommands: assembly of configuration, source, core and backend.
 
+mod admin;
 mod choice;
 mod daemon;
+mod host;
+mod init;
 mod inspect;
+mod reload;
 mod render;
 mod setup;
 
@@ -12,6 +16,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
+pub use self::admin::AdminArgs;
 use self::setup::Setup;
 use crate::cli::{BaseFlags, Command, ConfigFlags};
 use crate::lab;
@@ -31,7 +36,7 @@ pub enum Ended {
 /// Whatever stopped it, with what it was about.
 pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
     match command {
-        Command::Run(args) if args.init_only => bail!("--init-only is not there yet"),
+        Command::Run(args) if args.init_only => init::init(&args.flags, out),
         Command::Run(args) => daemon::run(&args.flags),
         Command::Render(args) => render::render(&args, out),
         Command::Cleanup(flags) => cleanup(&flags, out),
@@ -43,6 +48,10 @@ pub fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<Ended> {
             writeln!(out, "proxier {}", env!("CARGO_PKG_VERSION"))?;
             Ok(Ended::Well)
         }
+        Command::Status(args) => admin::status(&args, out),
+        Command::Snapshot(args) => admin::snapshot(&args, out),
+        Command::Rules(args) => admin::rules(&args, out),
+        Command::Syncs(args) => admin::syncs(&args, out),
         Command::Lab(args) => match lab::exec(&args.args)? {},
     }
 }
@@ -66,11 +75,12 @@ pub fn is_unread(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
+/// Removes what any of the backends left, whichever is configured (core spec 7.7).
 fn cleanup(flags: &BaseFlags, out: &mut dyn Write) -> anyhow::Result<Ended> {
     let setup = Setup::from_base(flags)?;
     setup.log()?;
     let mut faults = Vec::new();
-    for mut instance in setup.instances() {
+    for mut instance in setup.instances().into_iter().chain(setup.replaced()) {
         match instance.cleanup() {
             Ok(report) => {
                 for removed in report.removed {

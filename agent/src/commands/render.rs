@@ -37,7 +37,7 @@ pub(super) fn render(args: &RenderArgs, out: &mut dyn Write) -> anyhow::Result<E
         }
     }
     if args.output == OutputFormat::Json {
-        let problems: Vec<&str> = world.problems().collect();
+        let problems = world.problems().first(usize::MAX);
         let answer = json!({ "plans": plans, "problems": problems });
         serde_json::to_writer_pretty(&mut *out, &answer).map_err(io::Error::from)?;
         writeln!(out)?;

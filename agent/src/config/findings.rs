@@ -12,8 +12,8 @@ use super::kind::Kind;
 use super::layers::{Layers, Origin};
 use super::{Config, text};
 
-/// What the configuration alone tells.
-pub(super) fn tell_static(layers: &mut Layers<'_>) {
+/// What the configuration alone tells, in the mode that is used.
+pub(super) fn tell_static(layers: &mut Layers<'_>, mode: &str) {
     if layers.kind == Kind::Own && layers.from.is_some() {
         for path in ["healthzBindAddress", "metricsBindAddress"] {
             if layers.text(path).is_empty() && matches!(layers.origin(path), Origin::File(_)) {
@@ -21,11 +21,10 @@ pub(super) fn tell_static(layers: &mut Layers<'_>) {
             }
         }
     }
-    if layers.kind == Kind::Peer && layers.value("nodePortAddresses").is_null() {
-        let everywhere = layers.candidates().iter().any(|mode| mode != "nftables");
-        if everywhere {
-            layers.doubt("nodePortAddresses", "not given: node ports answer on every address of this host; say [primary] for the node's own".into());
-        }
+    if layers.kind == Kind::Peer && layers.value("nodePortAddresses").is_null() && mode != "nftables" {
+        let message =
+            "not given: node ports answer on every address of this host; say [primary] for the node's own";
+        layers.doubt("nodePortAddresses", message.into());
     }
 }
 
@@ -143,12 +142,28 @@ impl Findings<'_> {
             let by_range = matches!(self.config.detect_local, DetectLocal::ClusterCidr(_));
             self.say(by_range && !facts.dual_stack(), "clusterCIDR", wrong("all ranges"));
         }
+        self.pods_outside(facts);
         if facts.all_wrong(facts.pod_cidrs) {
             let by_range = matches!(self.config.detect_local, DetectLocal::NodeCidr);
             self.say(by_range, "detectLocalMode", wrong("all pod ranges of the node"));
         }
         if !facts.dual_stack() && facts.all_wrong(&self.config.exclude_cidrs) {
             self.say(false, "ipvs.excludeCIDRs", wrong("all ranges"));
+        }
+    }
+
+    /// Pods of this node whose range is in none of the cluster's are taken for somebody outside: their traffic is masqueraded where it should not be.
+    fn pods_outside(&mut self, facts: &StartFacts<'_>) {
+        let DetectLocal::ClusterCidr(cluster) = &self.config.detect_local else { return };
+        for pods in facts.pod_cidrs {
+            let family = |r: &&IpNet| IpFamily::of(r.addr()) == IpFamily::of(pods.addr());
+            let mut ranges = cluster.iter().filter(family).peekable();
+            if ranges.peek().is_some() && !ranges.any(|r| r.contains(pods)) {
+                let message = format!(
+                    "the node's pod range {pods} is not in it: traffic of these pods is taken for traffic from outside"
+                );
+                self.say(false, "clusterCIDR", message);
+            }
         }
     }
 
@@ -162,8 +177,10 @@ impl Findings<'_> {
                 format!("it is of another family than the node's first, {primary}"),
             );
         }
-        let servers = &self.config.servers;
-        for (path, at) in [("healthzBindAddress", servers.healthz), ("metricsBindAddress", servers.metrics)] {
+        for (path, at) in [
+            ("healthzBindAddress", self.config.healthz_bind_address),
+            ("metricsBindAddress", self.config.metrics_bind_address),
+        ] {
             let specific = |at: &SocketAddr| !at.ip().is_unspecified() && IpFamily::of(at.ip()) != primary;
             if !facts.dual_stack() && at.as_ref().is_some_and(specific) {
                 self.say(

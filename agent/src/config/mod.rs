@@ -28,8 +28,9 @@ mod tree;
 mod types;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use proxier_core::cluster::{DetectLocal, NodePortSelector};
@@ -48,7 +49,7 @@ pub use self::table::{Change, nearest};
 pub use self::takes::AUTO;
 pub use self::types::{
     Admin, ClientConnection, Conntrack, KubernetesConfig, Logging, ManifestsConfig, NodeOverrides, Periods,
-    Servers, SourceConfig,
+    SourceConfig,
 };
 
 /// The configuration as meant.
@@ -68,8 +69,16 @@ pub struct Config {
     pub client: ClientConnection,
     /// The node's own address, which wins over the Node object's, and whose family comes first; unspecified for none (core spec 10.2).
     pub bind_address: IpAddr,
-    /// The servers of the process.
-    pub servers: Servers,
+    /// The health server (core spec 4.2); `None` for none.
+    pub healthz_bind_address: Option<SocketAddr>,
+    /// The metrics server (core spec 4.6); `None` for none.
+    pub metrics_bind_address: Option<SocketAddr>,
+    /// End the program when one of the two cannot be opened (core spec 4.5).
+    pub bind_address_hard_fail: bool,
+    /// Profiles on the metrics server.
+    pub enable_profiling: bool,
+    /// Show the metrics that were hidden in this version, which is the one before kube-proxy's.
+    pub show_hidden_metrics_for_version: Option<String>,
     /// The admin API.
     pub admin: Admin,
     /// The process's OOM score.
@@ -90,10 +99,12 @@ pub struct Config {
     pub logging: Logging,
     /// When to write and to look.
     pub periods: Periods,
+    /// How often kube-proxy has objects delivered again. It has no meaning here.
+    pub config_sync_period: Duration,
     /// Services that are written before all others when a node starts, in this order.
     pub first_services: Vec<ServiceName>,
     /// Feature gates.
-    pub gates: Gates,
+    pub feature_gates: Gates,
     /// Serve external IPs (gate `AllowServiceExternalIPs`, core spec 7.9).
     pub external_ips: bool,
     warnings: Vec<Finding>,

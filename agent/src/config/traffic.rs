@@ -22,6 +22,18 @@ impl Config {
             first_services: self.first_services.clone().into(),
         }
     }
+
+    /// What wins over the Node object: `bindAddress`, unless it is unspecified, and then what `node` says (core spec 10.2).
+    #[must_use]
+    pub fn node_overrides(&self) -> NodeOverrides {
+        let mut node = self.node.clone();
+        if !self.bind_address.is_unspecified() {
+            let family = IpFamily::of(self.bind_address);
+            node.ips.get_mut(family).get_or_insert(self.bind_address);
+            node.first_family.get_or_insert(family);
+        }
+        node
+    }
 }
 
 impl NodeOverrides {
@@ -31,6 +43,9 @@ impl NodeOverrides {
             if let Some(ip) = self.ips.get(family) {
                 *facts.ips.get_mut(family) = Some(*ip);
             }
+        }
+        if self.first_family.is_some() {
+            facts.first_family = self.first_family;
         }
         if !self.pod_cidrs.is_empty() {
             facts.pod_cidrs.clone_from(&self.pod_cidrs);

@@ -1,11 +1,12 @@
 //! The parts of a configuration as meant.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use proxier_core::ids::IpFamily;
 use proxier_core::model::PerFamily;
 
 use crate::telemetry::LogFormat;
@@ -50,21 +51,6 @@ pub struct ClientConnection {
     pub burst: u32,
 }
 
-/// The servers of the process (core spec 4.2, 4.6).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Servers {
-    /// The health server; `None` for none.
-    pub healthz: Option<SocketAddr>,
-    /// The metrics server; `None` for none.
-    pub metrics: Option<SocketAddr>,
-    /// End the program when one of them cannot be opened (core spec 4.5).
-    pub hard_fail: bool,
-    /// Profiles on the metrics server.
-    pub profiling: bool,
-    /// Show metrics that were hidden in this version.
-    pub hidden_metrics_for: Option<String>,
-}
-
 /// The admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
@@ -96,6 +82,8 @@ pub struct Conntrack {
 pub struct NodeOverrides {
     /// Its address of each family: the first one given.
     pub ips: PerFamily<Option<IpAddr>>,
+    /// The family of the first address given.
+    pub first_family: Option<IpFamily>,
     /// Its pod ranges.
     pub pod_cidrs: Vec<IpNet>,
     /// Its zone.
@@ -120,6 +108,4 @@ pub struct Periods {
     pub min_sync: Duration,
     /// How often the kernel is compared with what should be in it; `None` for never.
     pub verify: Option<Duration>,
-    /// How often kube-proxy has objects delivered again. It has no meaning here.
-    pub config_sync: Duration,
 }

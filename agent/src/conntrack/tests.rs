@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use proxier_core::backend::SetAside;
 use proxier_core::changes::ChangeSet;
 use proxier_core::cluster::{Cluster, TrafficOptions};
 use proxier_core::driver::{SyncKind, SyncReport};
@@ -435,6 +436,8 @@ impl Stage {
             unsupported: Vec::new(),
             stale_flows,
             follow_up: None,
+            cleanup_failures: 0,
+            rules: Vec::new(),
         };
         self.cleaner.synced(&Synced {
             backend: "fake",
@@ -444,6 +447,7 @@ impl Stage {
             before: before.as_ref(),
             snapshot: &snapshot,
             set_aside: 0,
+            left_out: &SetAside::new(),
             took: Duration::ZERO,
         });
     }

@@ -34,6 +34,9 @@ pub enum SourceError {
         /// Its reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What the source says of this node does not fit to the configuration or to this host.
+    #[error("this node cannot be served: {0}")]
+    Unfit(String),
 }
 
 /// Something that delivers objects.

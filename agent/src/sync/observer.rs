@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use proxier_core::backend::SetAside;
 use proxier_core::cluster::Commit;
-use proxier_core::driver::{SyncError, SyncKind, SyncReport};
+use proxier_core::driver::{Instance, SyncError, SyncKind, SyncReport};
 use proxier_core::ids::IpFamily;
 use proxier_core::snapshot::Snapshot;
 
+use super::Settings;
 use crate::source::SourceEvent;
 
 /// A sync that went in.
@@ -26,6 +28,8 @@ pub struct Synced<'a> {
     pub snapshot: &'a Snapshot,
     /// Service ports that are left out because the kernel refuses them.
     pub set_aside: usize,
+    /// The same, each with the kernel's reason.
+    pub left_out: &'a SetAside,
     /// How long it took.
     pub took: Duration,
 }
@@ -51,11 +55,20 @@ pub trait Observer: Send {
     /// These events are about to be taken in.
     fn events(&mut self, _events: &[SourceEvent]) {}
 
+    /// These settings are in force from now on.
+    fn settings(&mut self, _settings: &Settings) {}
+
     /// What came in was decided upon and published. The first one is the first complete list.
     fn committed(&mut self, _commit: &Commit) {}
 
     /// This family needs a sync from now on: something changed, or the kernel was found to differ (core spec 6.1).
     fn queued(&mut self, _family: IpFamily) {}
+
+    /// All events that were told of so far are decided upon: whom they concern has been [`Observer::queued`].
+    fn decided(&mut self) {}
+
+    /// The first sync of this instance went in, as is told next: at the start, or after new settings. It serves its family from now on.
+    fn took_over(&mut self, _instance: &dyn Instance) {}
 
     /// A sync went in (core spec 6.5, step 6).
     fn synced(&mut self, _synced: &Synced<'_>) {}

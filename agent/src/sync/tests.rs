@@ -1,5 +1,7 @@
 //! The loop, step by step, over a real driver and a backend that writes down what it is asked to do.
 
+mod health;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -241,6 +243,20 @@ impl Bench {
         self.kernel.lock().expect("no test panics while it holds this")
     }
 
+    /// Orders so many comparisons at once; what the thread that compares reports. It has to wait until the loop has taken them all in,
+    /// which would take in the report as well.
+    fn ordered_comparison(&mut self, orders: usize) -> Message {
+        let kernel = Arc::clone(&self.kernel);
+        let held = kernel.lock().expect("no test panics while it holds this");
+        for _ in 0..orders {
+            self.sender.send(Message::Ordered(Order::Verify)).expect("room");
+        }
+        let first = self.receiver.try_recv().ok();
+        assert!(self.sync.step(first, &self.receiver).is_continue(), "the loop ended");
+        drop(held);
+        self.comparison()
+    }
+
     /// What the thread that compares reports.
     fn comparison(&self) -> Message {
         self.receiver.recv_timeout(Duration::from_secs(30)).expect("a result")
@@ -404,6 +420,21 @@ fn a_kernel_that_cannot_be_read_is_read_again_later() {
     assert_eq!(bench.sync.timeout(), Some(VERIFY));
 }
 
+#[test]
+fn an_operator_may_ask_for_a_sync_or_a_comparison() {
+    let mut bench = Bench::new(&[IpFamily::Ipv4]);
+    let orders = || [Order::Sync, Order::Verify].map(Message::Ordered);
+    assert_eq!(bench.step(orders()), [], "not before the first complete list");
+    let mut bench = Bench::running(2);
+    assert_eq!(bench.step([Message::Ordered(Order::Sync)]), full(2));
+    assert_eq!(bench.step([]), [], "once");
+    let comparison = bench.ordered_comparison(2);
+    bench.step([comparison]);
+    assert!(bench.receiver.try_recv().is_err(), "one comparison at a time");
+    bench.ordered_comparison(1);
+    assert_eq!(bench.calls(), [Verify("verify-IPv4".to_owned())]);
+}
+
 /// Cases: core-11.61, report-C3-31
 #[test]
 fn a_failure_is_tried_again_in_full_and_loses_nothing() {
@@ -565,6 +596,10 @@ impl Observer for Diary {
         self.note(format!("{} events", events.len()));
     }
 
+    fn decided(&mut self) {
+        self.note("decided".to_owned());
+    }
+
     fn committed(&mut self, commit: &proxier_core::cluster::Commit) {
         self.note(format!("committed {}", commit.snapshot(IpFamily::Ipv4).len()));
     }
@@ -599,22 +634,29 @@ fn whoever_follows_the_loop_is_told_everything_in_order() {
     bench.sync = bench.sync.observed_by(Box::new(Diary(Arc::clone(&said))));
     let told = || std::mem::take(&mut *said.lock().expect("no test panics while it holds this"));
     bench.step([Message::Events(vec![service("a", 1)])]);
-    assert_eq!(told(), ["1 events"], "nothing is asked for before the first complete list");
+    assert_eq!(told(), ["1 events", "decided"], "nothing is asked for before the first complete list");
     bench.step([Message::Events(vec![SourceEvent::Synced])]);
-    assert_eq!(told(), ["1 events", "committed 1", "queued IPv4", "synced fake IPv4 full None -> 1"]);
+    assert_eq!(
+        told(),
+        ["1 events", "committed 1", "queued IPv4", "decided", "synced fake IPv4 full None -> 1"]
+    );
     // Refused as a difference and as a whole: the sync fails, and the retry goes in.
     bench.kernel().failures = [RetryClass::Transient].into();
     bench.step([Message::Events(vec![service("b", 2)])]);
-    assert_eq!(told(), ["1 events", "committed 2", "queued IPv4", "failed IPv4 partial transient"]);
+    assert_eq!(
+        told(),
+        ["1 events", "committed 2", "queued IPv4", "decided", "failed IPv4 partial transient"]
+    );
     bench.pass(Duration::from_secs(1));
     bench.step([]);
-    assert_eq!(told(), ["synced fake IPv4 full Some(1) -> 2"]);
+    assert_eq!(told(), ["decided", "synced fake IPv4 full Some(1) -> 2"]);
     bench.kernel().findings = [drift()].into();
     bench.pass(VERIFY);
     bench.step([]);
+    assert_eq!(told(), ["decided"]);
     let comparison = bench.comparison();
     bench.step([comparison]);
-    assert_eq!(told(), ["verified IPv4 1", "queued IPv4", "synced fake IPv4 full Some(2) -> 2"]);
+    assert_eq!(told(), ["verified IPv4 1", "queued IPv4", "decided", "synced fake IPv4 full Some(2) -> 2"]);
     bench.sender.send(Message::Stop).expect("room");
     bench.sync.run(&bench.receiver).expect("told to stop");
     assert_eq!(told(), ["stopping"]);

@@ -234,7 +234,7 @@ fn problems_of_files_name_the_file() {
     let said = |problems| SourceEvent::Problems { origin: "m/a.yaml".into(), problems };
     let log = logged(|| world.apply(vec![said(vec![problem.clone()])]));
     assert_eq!(log, ["WARN input problem problem=m/a.yaml: document 2: broken"]);
-    assert_eq!(world.problems().collect::<Vec<_>>(), ["m/a.yaml: document 2: broken"]);
+    assert_eq!(world.problems().first(9), ["m/a.yaml: document 2: broken"]);
     assert_eq!(logged(|| world.apply(vec![said(vec![problem])])), [] as [&str; 0]);
     assert_eq!(logged(|| world.apply(vec![said(vec![])])), ["INFO input problem solved about=m/a.yaml"]);
 }

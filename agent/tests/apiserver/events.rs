@@ -1,5 +1,6 @@
 //! Events written to the API server.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,8 @@ fn events_come_to_the_api_server_once_and_through_its_faults() {
     server.allow(USER, None, vec![rule()]);
     server.fault(Fault::on(Verb::Create, "events", Action::Status { code: 503, retry_after: None }).times(1));
     let access = kubeconfig(&folder, &server.kubeconfig(Some(USER)));
-    let recorder = Recorder::start(access, NodeName::new(NODE), Rate::default()).expect("a thread");
+    let recorder =
+        Recorder::start(access, NodeName::new(NODE), Rate::default(), Arc::default()).expect("a thread");
     recorder.record(Event::starting());
     recorder.record(Event::starting());
     recorder.record(Event::node(EventType::Warning, "IPVSDeprecation", "use another mode"));
@@ -72,7 +74,8 @@ fn without_the_right_events_are_lost_and_nothing_else() {
     let folder = tempfile::tempdir().expect("folder");
     let server = server(Line::Tls2.builder().token("secret", USER).forbid(USER), 0);
     let access = kubeconfig(&folder, &server.kubeconfig(Some(USER)));
-    let recorder = Recorder::start(access, NodeName::new(NODE), Rate::default()).expect("a thread");
+    let recorder =
+        Recorder::start(access, NodeName::new(NODE), Rate::default(), Arc::default()).expect("a thread");
     recorder.record(Event::starting());
     let deadline = Instant::now() + LIMIT;
     while server.requests(Verb::Create, "events") == 0 {

@@ -1,13 +1,15 @@
 //! Lists in every way there is, what is selected, and when the beginning is over.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use agent::metrics::{ClientMetrics, Page};
 use agent::source::ObjectKind;
 use proxier_testkit::apiserver::{Action, Fault, Verb};
 use serde_json::json;
 
-use crate::stage::{Churn, Line, Run, anyone, node, server, service, slice};
+use crate::stage::{Churn, Line, Run, anyone, node, server, service, slice, source};
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("folder")
@@ -35,6 +37,23 @@ fn a_streaming_list_goes_over_into_the_watch() {
         run.settles(&server);
         run.stop().expect("stops");
     }
+}
+
+#[test]
+fn requests_are_counted() {
+    let (server, folder) = (server(Line::Plain.builder().streaming_lists(false), 600), folder());
+    let metrics = Arc::<ClientMetrics>::default();
+    let run = Run::start_source(source(anyone(&server, &folder)).counted(Arc::clone(&metrics)));
+    run.settles(&server);
+    run.stop().expect("stops");
+    let (requests, failed) = metrics.totals();
+    // Four that are refused, as streams; four lists, two of them of two pages; four watches.
+    assert!(requests >= 14 && failed >= 4, "{requests}, {failed}");
+    let mut page = Page::new();
+    metrics.collect(&mut page);
+    let text = page.text();
+    let seen = |line: &&str| line.starts_with("rest_client_requests_total{code=\"200\",host=\"127.0.0.1:");
+    assert_eq!(text.lines().filter(seen).count(), 1, "{text}");
 }
 
 #[test]

@@ -123,6 +123,7 @@ fn cleanup_finds_the_table_by_its_configured_name() {
     stage.others_untouched();
 }
 
+/// Cases: core-11.78, report-C2-28
 #[test]
 #[ignore = "needs root and a network namespace: run by cargo xtask test"]
 fn another_mode_takes_the_place_of_the_one_before() {
@@ -145,4 +146,24 @@ fn another_mode_takes_the_place_of_the_one_before() {
         stage.in_order();
         assert_eq!(daemon.end(Signal::SIGTERM).0.code(), Some(0));
     }
+}
+
+/// Cases: core-11.77
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn without_ipv6_a_node_is_served_by_ipv4_unless_ipv6_comes_first() {
+    let stage = stage();
+    std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("a namespace of our own");
+    let daemon = stage.start();
+    daemon.logged(&[("message", "family cannot be served"), ("family", "IPv6"), ("reason", "switched off")]);
+    daemon.logged(&[("message", "synced"), ("family", "IPv4"), ("sync.kind", "full")]);
+    assert!(tables().contains("10.96.0.1") && !tables().contains("fd00:10:96::1"));
+    assert_eq!(daemon.end(Signal::SIGTERM).0.code(), Some(0));
+
+    let before = tables();
+    stage.configure("bindAddress: 2001:db8::1\n");
+    let daemon = stage.start();
+    let line = daemon.failed();
+    assert!(line.contains("the node's first family is IPv6"), "{line}");
+    assert_eq!(tables(), before, "what was in force stays");
 }

@@ -58,7 +58,14 @@ impl Stage {
     /// Settings besides the flags.
     pub(crate) fn configure(&self, settings: &str) {
         let head = "apiVersion: proxier.io/v1alpha1\nkind: ProxierConfiguration\nlogging: {format: json, level: 'info,agent::sync=debug,agent::conntrack=debug'}\n";
-        self.config.write("c.yaml", &format!("{head}{settings}"));
+        // Network namespaces do not keep sockets in the file system apart.
+        let admin = format!("admin: {{socket: '{}'}}\n", self.admin_socket());
+        self.config.write("c.yaml", &format!("{head}{admin}{settings}"));
+    }
+
+    /// Where the program can be asked.
+    pub(crate) fn admin_socket(&self) -> String {
+        self.config.file("admin.sock")
     }
 
     /// A command with everything that it takes to know the cluster.
@@ -151,8 +158,13 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(args: &[&str]) -> Self {
+        Self::start_by(PROGRAM, args)
+    }
+
+    /// Starts the program by way of another one, which becomes it in the end.
+    pub(crate) fn start_by(program: &str, args: &[&str]) -> Self {
         #[allow(clippy::disallowed_methods, reason = "the runner waits for what it starts")]
-        let mut command = std::process::Command::new(PROGRAM);
+        let mut command = std::process::Command::new(program);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("started");
         let log = Arc::<Log>::default();
@@ -208,9 +220,31 @@ impl Daemon {
         self.child.try_wait().expect("a child").is_none()
     }
 
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("sent");
+    }
+
+    /// Waits until it has failed by itself; returns its last words.
+    #[track_caller]
+    pub(crate) fn failed(mut self) -> String {
+        let deadline = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            thread::sleep(BEAT);
+        };
+        self.reader.take().expect("joined once").join().expect("no panic");
+        let lines = std::mem::take(&mut *self.log.lines.lock().expect("no panic"));
+        assert_eq!(status.code(), Some(1), "{lines:#?}");
+        lines.last().and_then(Value::as_str).expect("a last word that is no log line").to_owned()
+    }
+
     /// Sends a signal and waits for the end. Whatever was not a log line by then was a panic, or another surprise.
     pub(crate) fn end(mut self, signal: Signal) -> (ExitStatus, Vec<Value>) {
-        kill(Pid::from_raw(self.child.id().cast_signed()), signal).expect("sent");
+        self.signal(signal);
         let deadline = Instant::now() + LIMIT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child") {

@@ -378,6 +378,15 @@ fn the_tables_of_a_kube_proxy_are_taken_over() {
             let report = driver.sync(snapshot, SyncKind::Partial).unwrap();
             assert_eq!((report.kind, report.operations), (SyncKind::Full, 0), "{variant} {family}");
             assert_eq!(host.list(), before, "{variant} {family}");
+            for count in &report.rules {
+                let part = theirs.split(&format!("*{}\n", count.table)).nth(1).unwrap();
+                let part = part.split("COMMIT").next().unwrap();
+                let rules = part.lines().filter(|l| l.starts_with("-A KUBE-")).count();
+                assert_eq!((count.total, count.written), (rules, 0), "{variant} {family} {}", count.table);
+            }
+            let counted: Vec<&str> =
+                crate::counted_packets().unwrap().iter().map(|(name, _)| *name).collect();
+            assert_eq!(counted, [INVALID_DROPPED, LOCALHOST_ACCEPTED], "{variant} {family}");
             assert!(driver.verification().unwrap().run().unwrap().is_empty(), "{variant} {family}");
         }
     }

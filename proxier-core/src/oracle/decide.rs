@@ -111,11 +111,8 @@ impl<'a> Walk<'a> {
             FrontendKind::ClusterIp => (policy, self.cluster_ip_masquerade()),
             _ => self.external_route(policy),
         };
-        let chosen = match scope {
-            TrafficPolicy::Cluster => &port.categories.cluster,
-            TrafficPolicy::Local => &port.categories.local,
-        };
-        out.excluded = excluded(port, scope, chosen);
+        let chosen = chosen(port, scope);
+        out.excluded = excluded(port, scope);
         if !port.categories.has_any {
             return out;
         }
@@ -228,11 +225,17 @@ fn answers_node_ports(context: &NodeContext, ip: IpAddr, entry: &Entry) -> bool 
     }
 }
 
-fn excluded(
-    port: &ServicePort,
-    scope: TrafficPolicy,
-    chosen: &[u32],
-) -> Vec<(crate::ids::EndpointAddr, Exclusion)> {
+fn chosen(port: &ServicePort, scope: TrafficPolicy) -> &[u32] {
+    match scope {
+        TrafficPolicy::Cluster => &port.categories.cluster,
+        TrafficPolicy::Local => &port.categories.local,
+    }
+}
+
+/// The endpoints of a service port that traffic of this scope does not reach, each with the filter that excluded it.
+#[must_use]
+pub fn excluded(port: &ServicePort, scope: TrafficPolicy) -> Vec<(crate::ids::EndpointAddr, Exclusion)> {
+    let chosen = chosen(port, scope);
     (0u32..)
         .zip(port.endpoints.iter())
         .filter(|(i, _)| chosen.binary_search(i).is_err())

@@ -153,3 +153,17 @@ fn other_periods_hold_from_then_on_and_lose_nothing() {
     assert_eq!(r.next(secs(20.5)), Action::Wait(Some(secs(21.0))), "the retry stays");
     assert_eq!(r.next(secs(21.0)), Action::Sync(SyncKind::Full));
 }
+
+#[test]
+fn a_comparison_that_is_asked_for_comes_after_what_is_to_be_written_and_once() {
+    let mut r = started(policy(0.0, 1.0, 30.0));
+    assert_eq!(r.next(secs(5.0)), Action::Wait(None), "never by itself");
+    r.verify_soon();
+    r.request(SyncKind::Partial);
+    assert_eq!(r.next(secs(5.0)), Action::Sync(SyncKind::Partial));
+    r.started();
+    r.finished(secs(5.0), DONE);
+    assert_eq!(r.next(secs(5.0)), Action::Verify);
+    r.verified(secs(6.0), true);
+    assert_eq!(r.next(secs(1e6)), Action::Wait(None));
+}

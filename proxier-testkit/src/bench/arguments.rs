@@ -63,13 +63,15 @@ pub struct Arguments {
     pub connections: u32,
     /// Tracked UDP flows.
     pub flows: u32,
+    /// Services that are created and deleted.
+    pub turnover: u32,
     /// Only these programs of the suite; empty for all.
     pub only: Vec<String>,
 }
 
 impl Arguments {
-    /// Reads words: sizes, `quick`, `churn=`, `storm=` (seconds), `rate=`, `connections=`, `flows=`, `only=`. Options that begin with a dash are
-    /// Cargo's, and of no concern here.
+    /// Reads words: sizes, `quick`, `churn=`, `storm=` (seconds), `rate=`, `connections=`, `flows=`, `turnover=`, `only=`. Options that
+    /// begin with a dash are Cargo's, and of no concern here.
     ///
     /// # Errors
     /// [`Error::Argument`] for any other word.
@@ -83,6 +85,7 @@ impl Arguments {
             storm_rate: 10_000,
             connections: if quick { 2_000 } else { 20_000 },
             flows: if quick { 100_000 } else { 1_000_000 },
+            turnover: if quick { 5_000 } else { 100_000 },
             only: Vec::new(),
         };
         for word in words.iter().filter(|w| *w != "quick" && !w.starts_with('-')) {
@@ -106,6 +109,7 @@ impl Arguments {
             "rate" => self.storm_rate = number()?,
             "connections" => self.connections = number()?,
             "flows" => self.flows = number()?,
+            "turnover" => self.turnover = number()?,
             "only" => self.only.push(value.to_owned()),
             _ => return Err(Error::Argument(word.to_owned())),
         }

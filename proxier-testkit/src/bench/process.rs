@@ -32,6 +32,12 @@ impl Process {
         Ok(Self { id, cpu })
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
     /// CPU time of all its threads so far, user and system, to the nanosecond.
     ///
     /// # Errors

@@ -264,7 +264,8 @@ impl<S: Subject> Backend for TextKernel<S> {
             }
             s.held = Some(script.belief.clone());
             let operations = script.entries.len();
-            let report = ApplyReport { operations, bytes: text.len(), messages: operations, follow_up: None };
+            let report =
+                ApplyReport { operations, bytes: text.len(), messages: operations, ..ApplyReport::default() };
             Ok((script.belief, report))
         })
     }

@@ -2,6 +2,8 @@
 
 mod file;
 mod flags;
+mod listing;
+mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +13,13 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 pub use self::flags::{FlagSpec, FlagValue, WRITE_CONFIG_TO, flag_specs};
-use super::duration::parse_duration;
+use super::duration::{go_duration, parse_duration};
 use super::error::{ConfigError, Finding, Severity};
-use super::gates::{self, Gates};
+use super::gates;
 use super::kind::Kind;
 use super::table::{self, Change, Empty, Setting};
-use super::takes::{self, AUTO, Complaint, expected};
+use super::takes::{self, AUTO, Complaint, Takes, expected};
+use super::text;
 use super::tree::join;
 
 /// Where a value came from.
@@ -151,7 +154,7 @@ impl<'a> Layers<'a> {
             return;
         }
         if complaints.is_empty() {
-            let value = takes::kept(setting.takes, value);
+            let value = self.whole_seconds(origin, setting, takes::kept(setting.takes, value));
             self.settings.insert(setting.path, Effective { value, origin: origin.clone() });
         }
         for Complaint { place, message, wrong_type } in complaints {
@@ -162,6 +165,20 @@ impl<'a> Layers<'a> {
             } else {
                 self.errors.push(error);
             }
+        }
+    }
+
+    /// kube-proxy cuts what the kernel takes in seconds; in our own file it is a fault, which the backend finds.
+    fn whole_seconds(&mut self, origin: &Origin, setting: &Setting, value: Value) -> Value {
+        let in_own_file = self.kind == Kind::Own && matches!(origin, Origin::File(_));
+        let read = value.as_str().and_then(|text| parse_duration(text).ok());
+        match read {
+            Some(d) if setting.takes == Takes::Seconds && d.subsec_nanos() > 0 && !in_own_file => {
+                let whole = go_duration(Duration::from_secs(d.as_secs()));
+                self.warn(origin, setting.path, format!("cut to whole seconds, {whole}"));
+                whole.into()
+            }
+            _ => value,
         }
     }
 
@@ -253,9 +270,15 @@ impl<'a> Layers<'a> {
     /// What is said in a backend's section, of the keys that it reads.
     pub(super) fn section(&self, backend: &str) -> Map<String, Value> {
         let keys = self.backends.iter().find(|b| b.name == backend).map_or(&[][..], |b| b.keys);
-        keys.iter()
-            .filter_map(|k| Some(((*k).to_owned(), self.section_value(backend, k)?.value.clone())))
-            .collect()
+        let canonical = |range: &Value| text::cidr(range.as_str()?).ok().map(|net| net.to_string().into());
+        let takes = |key: &str| table::setting(&join(backend, key)).map(|s| s.takes);
+        let value = |key: &str| match &self.section_value(backend, key)?.value {
+            Value::Array(ranges) if takes(key) == Some(Takes::Cidrs) => {
+                Some(ranges.iter().filter_map(canonical).collect::<Vec<Value>>().into())
+            }
+            other => Some(other.clone()),
+        };
+        keys.iter().filter_map(|k| Some(((*k).to_owned(), value(k)?))).collect()
     }
 
     /// Takes over what a backend's section means, for the listing.
@@ -277,98 +300,6 @@ impl<'a> Layers<'a> {
         if mode == AUTO { self.texts("auto.order") } else { vec![mode] }
     }
 
-    fn effective(&self, path: &str) -> Option<&Effective> {
-        let found = self.settings.get(path);
-        debug_assert!(found.is_some(), "no setting {path}");
-        found
-    }
-
-    pub(super) fn value(&self, path: &str) -> &Value {
-        self.effective(path).map_or(&Value::Null, |e| &e.value)
-    }
-
-    pub(super) fn origin(&self, path: &str) -> Origin {
-        self.effective(path).map_or(Origin::Default, |e| e.origin.clone())
-    }
-
-    pub(super) fn text(&self, path: &str) -> String {
-        self.value(path).as_str().unwrap_or_default().to_owned()
-    }
-
-    pub(super) fn given(&self, path: &str) -> Option<String> {
-        Some(self.text(path)).filter(|t| !t.is_empty())
-    }
-
-    pub(super) fn texts(&self, path: &str) -> Vec<String> {
-        let list = self.value(path).as_array().into_iter().flatten();
-        list.filter_map(|v| v.as_str().map(str::to_owned)).collect()
-    }
-
-    pub(super) fn switch(&self, path: &str) -> bool {
-        self.value(path).as_bool().unwrap_or_default()
-    }
-
-    pub(super) fn int(&self, path: &str) -> i64 {
-        self.value(path).as_i64().unwrap_or_default()
-    }
-
-    pub(super) fn duration(&self, path: &str) -> Option<Duration> {
-        parse_duration(self.value(path).as_str()?).ok()
-    }
-
-    /// Every row's value as it was said, or its default.
-    pub(super) fn rows(&mut self) -> BTreeMap<&'static str, Effective> {
-        self.settings.clone()
-    }
-
-    /// Which features are on.
-    pub(super) fn gate_values(&self) -> Gates {
-        let on = |e: &Effective| e.value.as_bool().unwrap_or_default();
-        Gates::new(&self.gates.iter().map(|(name, e)| (name.clone(), on(e))).collect())
-    }
-
-    /// Every effective value with its origin, in the table's order; what only a backend knows is beside its section.
-    pub(super) fn listing(&self) -> Vec<Listed> {
-        let (version, kind) = self.kind.names();
-        let head = |path: &str, value: &str| {
-            let origin = self.from.clone().map_or(Origin::Default, Origin::File);
-            let effective = Effective { value: value.into(), origin };
-            Listed {
-                path: path.to_owned(),
-                effective,
-                change: Change::Restart("another kind is another file"),
-            }
-        };
-        let mut out = vec![head("apiVersion", version), head("kind", kind)];
-        let mut listed = self.listed.clone();
-        let mut before = None;
-        for setting in table::settings() {
-            if setting.section() != before {
-                take_section(&mut out, &mut listed, before);
-                before = setting.section();
-            }
-            let by_backend = listed.iter().position(|(path, _)| path == setting.path);
-            let by_backend = by_backend.map(|at| listed.remove(at).1);
-            let effective = self.meant.get(setting.path).cloned().or(by_backend);
-            let effective = effective.or_else(|| self.settings.get(setting.path).cloned());
-            out.extend(effective.map(|effective| Listed {
-                path: setting.path.to_owned(),
-                effective,
-                change: setting.change,
-            }));
-        }
-        for (name, on) in self.gate_values().iter() {
-            let effective = self.gates.get(name).cloned();
-            let default = || Effective { value: on.into(), origin: Origin::Default };
-            let effective = effective.unwrap_or_else(default);
-            out.push(Listed { path: join("featureGates", name), effective, change: Change::Live });
-        }
-        let rest =
-            listed.into_iter().map(|(path, effective)| Listed { path, effective, change: Change::Instances });
-        out.extend(rest);
-        out
-    }
-
     /// Warns about every setting that was given and has no meaning here.
     pub(super) fn tell_idle(&mut self) {
         let names = self.names();
@@ -381,18 +312,4 @@ impl<'a> Layers<'a> {
             }
         }
     }
-}
-
-/// Moves a backend's lines to the end.
-fn take_section(out: &mut Vec<Listed>, listed: &mut Vec<(String, Effective)>, section: Option<&str>) {
-    let Some(section) = section else { return };
-    let mut rest = Vec::new();
-    for (path, effective) in listed.drain(..) {
-        if path.split('.').next() == Some(section) {
-            out.push(Listed { path, effective, change: Change::Instances });
-        } else {
-            rest.push((path, effective));
-        }
-    }
-    *listed = rest;
 }

@@ -5,7 +5,7 @@ mod network;
 mod periods;
 mod source;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -16,7 +16,7 @@ pub(super) use self::periods::of_mode;
 use super::error::ConfigErrors;
 use super::layers::{Layers, Origin};
 use super::text;
-use super::types::{Admin, ClientConnection, Conntrack, NodeOverrides, Servers};
+use super::types::{Admin, ClientConnection, Conntrack, NodeOverrides};
 use super::{Config, findings};
 
 /// Checks what is left to check, for the mode that is in use; none when it is not known which of several it will be.
@@ -29,7 +29,7 @@ pub(super) fn config(mut layers: Layers<'_>, mode: &str) -> Result<Config, Confi
     built_in(&mut layers, &mode);
     let hostname_override = hostname(&mut layers);
     let bind_address = bind_address(&mut layers);
-    let servers = servers(&mut layers);
+    let (healthz_bind_address, metrics_bind_address) = servers(&mut layers);
     let detect_local = network::detect_local(&mut layers);
     let node_port_addresses = network::node_ports(&mut layers, &mode);
     let periods = periods::periods(&mut layers, &mode);
@@ -39,8 +39,8 @@ pub(super) fn config(mut layers: Layers<'_>, mode: &str) -> Result<Config, Confi
         return Err(ConfigErrors::Invalid(layers.errors));
     }
     layers.tell_idle();
-    findings::tell_static(&mut layers);
-    let gates = layers.gate_values();
+    findings::tell_static(&mut layers, &mode);
+    let feature_gates = layers.gate_values();
     Ok(Config {
         kind: layers.kind,
         auto: (layers.text("mode") != mode).then_some(candidates),
@@ -48,7 +48,11 @@ pub(super) fn config(mut layers: Layers<'_>, mode: &str) -> Result<Config, Confi
         source,
         client: client(&layers),
         bind_address,
-        servers,
+        healthz_bind_address,
+        metrics_bind_address,
+        bind_address_hard_fail: layers.switch("bindAddressHardFail"),
+        enable_profiling: layers.switch("enableProfiling"),
+        show_hidden_metrics_for_version: layers.given("showHiddenMetricsForVersion"),
         admin: Admin { socket: layers.given("admin.socket").map(Into::into) },
         oom_score_adj: i32::try_from(layers.int("oomScoreAdj")).unwrap_or_default(),
         conntrack: conntrack(&layers),
@@ -60,8 +64,9 @@ pub(super) fn config(mut layers: Layers<'_>, mode: &str) -> Result<Config, Confi
         node: node(&layers),
         logging,
         periods,
-        external_ips: gates.on("AllowServiceExternalIPs"),
-        gates,
+        config_sync_period: layers.duration("configSyncPeriod").unwrap_or_default(),
+        external_ips: feature_gates.on("AllowServiceExternalIPs"),
+        feature_gates,
         warnings: std::mem::take(&mut layers.warnings),
         rows: layers.rows(),
         listing: layers.listing(),
@@ -102,7 +107,7 @@ fn bind_address(layers: &mut Layers<'_>) -> IpAddr {
 }
 
 /// In a file the servers' defaults follow the family of `bindAddress`; those of flags do not (core spec 7.4).
-fn servers(layers: &mut Layers<'_>) -> Servers {
+fn servers(layers: &mut Layers<'_>) -> (Option<SocketAddr>, Option<SocketAddr>) {
     let by_ipv6 = layers.from.is_some() && text::ip(&layers.text("bindAddress")).is_ok_and(|ip| ip.is_ipv6());
     let mut listen = |path: &'static str, port, of_ipv6: &str| {
         let said = match layers.origin(path) {
@@ -114,13 +119,8 @@ fn servers(layers: &mut Layers<'_>) -> Servers {
         };
         text::listen(&said, port).ok()
     };
-    Servers {
-        healthz: listen("healthzBindAddress", 10256, "[::]:10256"),
-        metrics: listen("metricsBindAddress", 10249, "[::1]:10249"),
-        hard_fail: layers.switch("bindAddressHardFail"),
-        profiling: layers.switch("enableProfiling"),
-        hidden_metrics_for: layers.given("showHiddenMetricsForVersion"),
-    }
+    let healthz = listen("healthzBindAddress", 10256, "[::]:10256");
+    (healthz, listen("metricsBindAddress", 10249, "[::1]:10249"))
 }
 
 fn client(layers: &Layers<'_>) -> ClientConnection {
@@ -151,6 +151,7 @@ fn node(layers: &Layers<'_>) -> NodeOverrides {
     let first = |family| ips.iter().find(|ip| IpFamily::of(**ip) == family).copied();
     NodeOverrides {
         ips: PerFamily { ipv4: first(IpFamily::Ipv4), ipv6: first(IpFamily::Ipv6) },
+        first_family: ips.first().copied().map(IpFamily::of),
         pod_cidrs: cidrs(&layers.texts("node.podCIDRs")),
         zone: layers.given("node.zone").map(|z| z.as_str().into()),
     }

@@ -40,10 +40,9 @@ pub(super) fn periods(layers: &mut Layers<'_>, mode: &str) -> Periods {
     } else if min_sync > MAX_MIN_SYNC_PERIOD {
         layers.complain(min_path, "longer than an hour".into());
     }
-    let config_sync = layers.duration("configSyncPeriod").unwrap_or_default();
-    if config_sync.is_zero() {
+    if layers.duration("configSyncPeriod").is_none_or(|d| d.is_zero()) {
         layers.complain("configSyncPeriod", "must be longer than 0".into());
     }
     let verify = layers.duration("verifyPeriod").and_then(unless_zero);
-    Periods { sync, min_sync, verify, config_sync }
+    Periods { sync, min_sync, verify }
 }

@@ -39,7 +39,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     .peer()
     .flags(&[
         always("hostname-override", "NAME", "This node's name, in place of the host's"),
-        own("node", "NAME", "The same"),
+        own("node", "NAME", "This node's name, in place of the host's"),
     ]),
     row("source.kubernetes.kubeconfig", Takes::Text, Default::Text(""), SOURCE),
     row("source.kubernetes.server", Takes::Server, Default::Text(""), SOURCE).flags(&[always(

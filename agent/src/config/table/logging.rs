@@ -20,7 +20,7 @@ pub(super) const SETTINGS: &[Setting] =
         .empty(Empty::Default)
         .flags(&[
             always("logging-format", "FORMAT", "How log lines look: text or json").everywhere(),
-            own("log-format", "FORMAT", "The same").everywhere(),
+            own("log-format", "FORMAT", "How log lines look: text or json").everywhere(),
         ]),
         row("logging.flushFrequency", Takes::Pause, Default::Text("5s"), Live)
             .peer()

@@ -151,7 +151,7 @@ fn beside_a_peers_file_only_a_few_flags_count() {
     let config =
         peer_with("ipvs: {scheduler: lc}\nhostnameOverride: a\nnodePortAddresses: [primary]\n", &given);
     assert_eq!(listed(&config, "ipvs.scheduler"), "lc");
-    assert!(config.gates.on("AllowServiceExternalIPs") && config.servers.healthz.is_some());
+    assert!(config.feature_gates.on("AllowServiceExternalIPs") && config.healthz_bind_address.is_some());
     assert_eq!(config.logging, Logging { format: LogFormat::Json, level: "trace".into() });
     assert_eq!(config.node_name("").expect("named").as_str(), "b");
     assert_eq!(config.mode, "ipvs", "our own flags win");
@@ -216,7 +216,7 @@ fn unreachable() -> Config {
 #[test]
 fn a_port_alone_counts_for_an_address_without_one() {
     let at = |flags: &[(&'static str, &str)]| only_flags(flags).expect("good");
-    let healthz = |flags: &[(&'static str, &str)]| at(flags).servers.healthz.map(|a| a.to_string());
+    let healthz = |flags: &[(&'static str, &str)]| at(flags).healthz_bind_address.map(|a| a.to_string());
     assert_eq!(healthz(&[("healthz-port", "12345")]).as_deref(), Some("0.0.0.0:10256"));
     assert_eq!(
         warnings(&at(&[("healthz-port", "12345")])),
@@ -228,9 +228,9 @@ fn a_port_alone_counts_for_an_address_without_one() {
         Some("1.2.3.4:12345")
     );
     assert_eq!(healthz(&[("healthz-bind-address", "")]).as_deref(), Some("0.0.0.0:10256"), "as kube-proxy");
-    assert_eq!(at(&[("metrics-port", "0")]).servers.metrics, None);
-    assert_eq!(at(&[("metrics-bind-address", "")]).servers.metrics, None, "as kube-proxy's help says");
-    assert!(at(&[("metrics-port", "0"), (WRITE_CONFIG_TO, "f")]).servers.metrics.is_some());
+    assert_eq!(at(&[("metrics-port", "0")]).metrics_bind_address, None);
+    assert_eq!(at(&[("metrics-bind-address", "")]).metrics_bind_address, None, "as kube-proxy's help says");
+    assert!(at(&[("metrics-port", "0"), (WRITE_CONFIG_TO, "f")]).metrics_bind_address.is_some());
 }
 
 /// Cases: core-11.70

@@ -110,7 +110,6 @@ fn defaults() {
             sync: Duration::from_secs(30),
             min_sync: Duration::ZERO,
             verify: Some(Duration::from_secs(60)),
-            config_sync: Duration::from_secs(15 * 60),
         }
     );
     let first = [("default", "kubernetes"), ("kube-system", "kube-dns")];

@@ -78,8 +78,8 @@ fn a_written_file_means_the_same() {
         assert_eq!(differences, [], "{written}");
         assert_eq!(config.traffic_options(), again.traffic_options());
         assert_eq!(
-            (config.servers, config.periods, config.logging),
-            (again.servers, again.periods, again.logging)
+            (config.healthz_bind_address, config.metrics_bind_address, config.periods, config.logging),
+            (again.healthz_bind_address, again.metrics_bind_address, again.periods, again.logging)
         );
         assert_eq!(
             (config.client, config.conntrack, config.mode),
@@ -111,4 +111,34 @@ fn a_difference_says_when_it_takes_effect() {
     let cidr = &differences[0];
     assert_eq!((&cidr.old, &cidr.new), (&json!("10.0.0.0/8"), &json!("11.0.0.0/8")));
     assert_eq!(old.difference(&old), []);
+}
+
+#[test]
+fn the_documentation_has_every_setting_with_when_it_takes_effect_and_every_flag() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/config.md"));
+    let text = text.expect("docs/config.md");
+    let row = |word: &str| {
+        text.lines().find(|l| l.starts_with("| `") && l.split(" | ").next().unwrap_or(l).contains(word))
+    };
+    for setting in table::settings() {
+        let line =
+            row(&format!("`{}`", setting.path)).unwrap_or_else(|| panic!("{} has no row", setting.path));
+        let effect = match setting.change {
+            Change::Live => "live",
+            Change::Instances => "instances",
+            Change::Restart(_) => "start",
+        };
+        assert!(line.ends_with(&format!("| {effect} |")), "{line}: not {effect}");
+    }
+    for flag in flag_specs() {
+        let dashed =
+            if flag.name.len() == 1 { format!("`-{}", flag.name) } else { format!("`--{}", flag.name) };
+        let named = |l: &str| {
+            l.starts_with("| `") && [" ", "`", "="].iter().any(|end| l.contains(&format!("{dashed}{end}")))
+        };
+        assert!(text.lines().any(named), "{dashed} has no row");
+    }
+    for gate in gates::GATES.iter().filter(|g| !["AllAlpha", "AllBeta"].contains(&g.name)) {
+        assert!(row(&format!("`{}`", gate.name)).is_some(), "{} has no row", gate.name);
+    }
 }

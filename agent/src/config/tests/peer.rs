@@ -35,8 +35,8 @@ fn kubeadms_file_is_all_defaults_but_what_it_says() {
     assert_eq!(differing, said);
     assert_eq!(config.kind, Kind::Peer);
     assert_eq!(config.mode, "iptables");
-    assert_eq!(config.servers.healthz, Some("0.0.0.0:10256".parse().expect("address")));
-    assert_eq!(config.servers.metrics, Some("127.0.0.1:10249".parse().expect("address")));
+    assert_eq!(config.healthz_bind_address, Some("0.0.0.0:10256".parse().expect("address")));
+    assert_eq!(config.metrics_bind_address, Some("127.0.0.1:10249".parse().expect("address")));
     assert_eq!((config.client.qps, config.client.burst), (5.0, 10));
     assert_eq!(config.conntrack.tcp_established_timeout, Some(Duration::from_secs(86400)));
     assert_eq!(config.conntrack.udp_timeout, None);
@@ -93,7 +93,7 @@ fn an_address_alone_gets_its_servers_port() {
         [("1.2.3.4", "1.2.3.4:10256"), ("fd00::5", "[fd00::5]:10256"), ("[fd00::5]:7", "[fd00::5]:7")]
     {
         let config = healthz(text).expect(text);
-        assert_eq!(config.servers.healthz.expect("a server").to_string(), at);
+        assert_eq!(config.healthz_bind_address.expect("a server").to_string(), at);
         assert_eq!(listed(&config, "healthzBindAddress"), at);
     }
     for text in ["[fd00::5]", "1.2.3.4:", ":10256", "fd00::5:x", "1.2.3.4:65536"] {
@@ -106,9 +106,9 @@ fn an_address_alone_gets_its_servers_port() {
 #[test]
 fn the_bind_address_decides_the_servers_defaults_and_has_no_brackets() {
     let config = peer("bindAddress: '::'\n");
-    let at = |address: Option<std::net::SocketAddr>| address.expect("a server").to_string();
+    let at = |address: Option<SocketAddr>| address.expect("a server").to_string();
     assert_eq!(
-        (at(config.servers.healthz), at(config.servers.metrics)),
+        (at(config.healthz_bind_address), at(config.metrics_bind_address)),
         ("[::]:10256".into(), "[::1]:10249".into())
     );
     assert_eq!(config.origin("healthzBindAddress"), Some(&Origin::Follows("bindAddress")));
@@ -118,7 +118,7 @@ fn the_bind_address_decides_the_servers_defaults_and_has_no_brackets() {
         ["peer.yaml: bindAddress: \"[::]\" has brackets; give the address alone"]
     );
     let flags = only_flags(&[("bind-address", "::")]).expect("good");
-    assert_eq!(at(flags.servers.healthz), "0.0.0.0:10256", "flags have fixed defaults");
+    assert_eq!(at(flags.healthz_bind_address), "0.0.0.0:10256", "flags have fixed defaults");
 }
 
 /// Cases: core-11.69
@@ -210,7 +210,7 @@ fn gates_are_known_by_name() {
     let gates = |body: &str| peer_draft(&format!("{quiet}featureGates: {{{body}}}\n"), &[]).finish();
     let config = gates("AllowServiceExternalIPs: false, NativeHistograms: true, NFTablesProxyMode: true")
         .expect("good");
-    assert!(!config.external_ips && config.gates.on("NativeHistograms"));
+    assert!(!config.external_ips && config.feature_gates.on("NativeHistograms"));
     assert_eq!(warnings(&config), [""; 0]);
     assert_eq!(
         warnings(&gates("SidecarContainers: true, ContextualLogging: false").expect("good")),
@@ -285,7 +285,9 @@ fn the_mode_may_be_found_out() {
     let config = draft.finish_as("iptables").expect("that one is not used");
     assert_eq!(config.mode, "iptables");
     assert_eq!(config.auto.expect("auto").len(), 3);
-    assert_eq!(listed(&peer("mode: auto\n"), "mode"), "auto");
+    let chosen = |mode| peer_draft("mode: auto\n", &[]).finish_as(mode).expect("good");
+    assert_eq!(listed(&chosen("nftables"), "mode"), "auto");
+    assert_eq!((warnings(&chosen("nftables")).len(), warnings(&chosen("ipvs")).len()), (0, 1));
     let own = |order: &str| {
         Draft::parse(Some(("own", &format!("{HEAD}mode: auto\nauto: {{order: {order}}}\n"))), &[], MODES)
     };
@@ -295,4 +297,21 @@ fn the_mode_may_be_found_out() {
         ["own: auto.order[1]: \"ebpf\" is not one of nftables, iptables, ipvs"]
     );
     assert_eq!(lines(own("[]").finish()), ["own: auto.order: name one mode at least"]);
+}
+
+#[test]
+fn backends_get_what_they_can_read() {
+    let body = "mode: ipvs\nnodePortAddresses: [primary]\nipvs: {tcpTimeout: 1500ms, udpTimeout: 90s, excludeCIDRs: [010.1.2.3/8]}\n";
+    let draft = peer_draft(body, &[]);
+    let section = draft.section("ipvs");
+    assert_eq!((&section["tcpTimeout"], &section["udpTimeout"]), (&"1s".into(), &"1m30s".into()));
+    assert_eq!(section["excludeCIDRs"], serde_json::json!(["10.0.0.0/8"]));
+    let config = draft.finish().expect("good");
+    assert_eq!(warnings(&config), ["peer.yaml: ipvs.tcpTimeout: cut to whole seconds, 1s"]);
+    let own = format!(
+        "{HEAD}mode: ipvs\nipvs: {{tcpTimeout: 1500ms, masqueradeBit: 5}}\niptables: {{masqueradeBit: 6, masqueradeAll: true}}\n"
+    );
+    let section = Draft::parse(Some(("own", &own)), &[], MODES).section("ipvs");
+    assert_eq!(section["tcpTimeout"], "1.5s", "the backend refuses it");
+    assert_eq!((&section["masqueradeBit"], &section["masqueradeAll"]), (&5.into(), &true.into()));
 }

@@ -52,6 +52,8 @@ fn node_port_addresses_of_one_family() {
     assert_eq!(found(&only("10.0.0.0/8, 'fd00::/8'"), &BOTH, &["10.0.1.0/24", "fd00::/64"]), [""; 0]);
 }
 
+/// The source waits 30 s for an address (`NODE_WAIT`); then node ports answer everywhere.
+/// Cases: core-11.80
 #[test]
 fn an_own_address_that_is_not_known() {
     let config = peer("nodePortAddresses: [primary]\n");
@@ -85,4 +87,15 @@ fn addresses_of_the_other_family() {
     let file = "nodePortAddresses: [primary]\nhealthzBindAddress: '[fd00::1]:1'\nmetricsBindAddress: '[::]:1'\nwinkernel: {sourceVip: 'fd00::9'}\n";
     assert_eq!(found(file, &V4, &[]), ["warn winkernel.sourceVip", "warn healthzBindAddress"]);
     assert_eq!(found(file, &BOTH, &[]), ["warn winkernel.sourceVip"]);
+}
+
+/// Cases: report-C1-7
+#[test]
+fn pods_outside_of_the_clusters_range() {
+    let file = "clusterCIDR: 10.32.0.0/16\nnodePortAddresses: [primary]\n";
+    assert_eq!(found(file, &BOTH, &["10.32.5.0/24"]), [""; 0]);
+    assert_eq!(found(file, &BOTH, &["10.34.0.0/24"]), ["warn clusterCIDR"]);
+    assert_eq!(found(file, &BOTH, &["10.32.5.0/24", "fd00::/64"]), [""; 0], "no range of that family");
+    let by_node = format!("{file}detectLocalMode: NodeCIDR\n");
+    assert_eq!(found(&by_node, &BOTH, &["10.34.0.0/24"]), [""; 0]);
 }

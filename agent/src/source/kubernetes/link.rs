@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -23,6 +24,7 @@ use super::access::{self, Access, AccessError, Authorization, Plan};
 use super::exec::{self, Credential};
 use super::fault::{Fault, explain};
 use super::limiter::{Limiter, Rate};
+use crate::metrics::ClientMetrics;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -52,6 +54,7 @@ pub(super) struct Link {
     slot: Mutex<Slot>,
     headers_within: Duration,
     limiter: Limiter,
+    metrics: Arc<ClientMetrics>,
 }
 
 #[derive(Default)]
@@ -86,8 +89,13 @@ struct Connected {
 
 impl Link {
     /// A link that is not made yet. The beginning of an answer is waited for so long.
-    pub(super) fn new(access: Access, headers_within: Duration, rate: Rate) -> Self {
-        Self { access, slot: Mutex::default(), headers_within, limiter: Limiter::new(rate) }
+    pub(super) fn new(
+        access: Access,
+        headers_within: Duration,
+        rate: Rate,
+        metrics: Arc<ClientMetrics>,
+    ) -> Self {
+        Self { access, slot: Mutex::default(), headers_within, limiter: Limiter::new(rate), metrics }
     }
 
     /// Waits until the server may be asked for something new.
@@ -114,8 +122,14 @@ impl Link {
 
     async fn ask(&self, path: &str, object: Option<Bytes>) -> Result<Response<Incoming>, Fault> {
         let connected = self.connected().await.map_err(|e| Fault::Setup(explain(&e)))?;
+        let verb = if object.is_some() { "POST" } else { "GET" };
         let request = connected.request(path, object).map_err(|e| Fault::Setup(explain(&e)))?;
-        match timeout(self.headers_within, connected.http.request(request)).await {
+        let begun = Instant::now();
+        let answer = timeout(self.headers_within, connected.http.request(request)).await;
+        let code = answer.as_ref().ok().and_then(|a| a.as_ref().ok()).map(|r| r.status().as_u16());
+        let host = connected.base.authority().map_or("", |a| a.as_str());
+        self.metrics.request(verb, host, code, begun.elapsed());
+        match answer {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) if error.is_connect() => Err(Fault::Unreachable(explain(&error))),
             Ok(Err(error)) => Err(Fault::Broken(explain(&error))),

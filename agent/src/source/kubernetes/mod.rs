@@ -47,6 +47,8 @@ use self::outlet::Outlet;
 pub use self::recorder::Recorder;
 use self::reflect::Reflector;
 use self::resource::Resource;
+use crate::metrics::ClientMetrics;
+
 use super::{EventSink, Source, SourceError, StopSignal};
 
 /// Requests for one resource that may fail in a row when everything is to be read only once.
@@ -108,6 +110,7 @@ pub struct Kubernetes {
     timing: Timing,
     rate: Rate,
     once: bool,
+    metrics: Arc<ClientMetrics>,
 }
 
 impl Kubernetes {
@@ -115,7 +118,7 @@ impl Kubernetes {
     #[must_use]
     pub fn new(access: Access, node: NodeName) -> Self {
         let (needs, timing, rate) = (NodeNeeds::default(), Timing::default(), Rate::default());
-        Self { access, node, needs, timing, rate, once: false }
+        Self { access, node, needs, timing, rate, once: false, metrics: Arc::default() }
     }
 
     /// What of the Node object is waited for at the start.
@@ -136,6 +139,12 @@ impl Kubernetes {
         Self { rate, ..self }
     }
 
+    /// Counts its requests there.
+    #[must_use]
+    pub fn counted(self, metrics: Arc<ClientMetrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
     /// Ends after [`SourceEvent::Synced`](super::SourceEvent::Synced), and with an error when what is needed cannot be had.
     #[must_use]
     pub fn once(self) -> Self {
@@ -143,7 +152,7 @@ impl Kubernetes {
     }
 
     async fn serve(self, sink: EventSink, stop: &StopSignal) -> Result<(), SourceError> {
-        let link = Link::new(self.access, self.timing.headers, self.rate);
+        let link = Link::new(self.access, self.timing.headers, self.rate, self.metrics);
         let outlet = Outlet::new(sink, self.needs);
         let tries = self.once.then_some(TRIES);
         let reflect = |resource| Reflector::new(resource, &link, &outlet, self.timing).run(tries);

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ use super::fault::{Fault, Status};
 use super::limiter::Rate;
 use super::link::Link;
 use crate::events::{Event, EventRecorder, EventType, Regarding, log};
+use crate::metrics::ClientMetrics;
 
 /// Events that wait; what comes on top is lost to the API server, not to the log.
 const WAITING: usize = 128;
@@ -47,15 +47,20 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the thread that writes. It ends when the recorder is dropped and what waited has been tried.
+    /// Starts the thread that writes, and counts its requests. It ends when the recorder is dropped and what waited has been tried.
     ///
     /// # Errors
     /// When there is no thread or no runtime to be had.
-    pub fn start(access: Access, node: NodeName, rate: Rate) -> io::Result<Self> {
+    pub fn start(
+        access: Access,
+        node: NodeName,
+        rate: Rate,
+        metrics: Arc<ClientMetrics>,
+    ) -> io::Result<Self> {
         let (queue, events) = channel(WAITING);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("events".to_owned()).spawn(move || {
-            let writer = Writer { link: Link::new(access, ANSWER, rate), node, denied: false };
+            let writer = Writer { link: Link::new(access, ANSWER, rate, metrics), node, denied: false };
             runtime.block_on(writer.run(events));
             runtime.shutdown_background();
         })?;
