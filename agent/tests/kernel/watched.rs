@@ -6,6 +6,9 @@ use std::net::TcpStream;
 use crate::program::{proxier, service, tool};
 use crate::stage::{Stage, nft, until};
 
+/// Somebody takes a Service away.
+const DAMAGE: &str = "delete element ip kube-proxy cluster-services { 10.96.0.1 . tcp . 80 }";
+
 fn scrape() -> Option<String> {
     let mut stream = TcpStream::connect("127.0.0.1:10249").ok()?;
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
@@ -46,7 +49,7 @@ fn metrics_follow_what_is_in_the_kernel() {
     assert!(value(&partial) >= 1.0);
     assert!(value(&format!("proxier_event_to_kernel_duration_seconds_count{family}")) >= 1.0);
     assert!(value("kubeproxy_sync_proxy_rules_service_changes_total") >= 2.0);
-    nft(&["flush", "set", "ip", "kube-proxy", "cluster-services"], "");
+    nft(&["-f", "-"], DAMAGE);
     until("drift found", || value(&format!("proxier_drifts_total{family}")) >= 1.0);
     until("drift repaired", || value(&format!("proxier_drift_items{family}")) == 0.0);
     stage.in_order();
@@ -87,11 +90,11 @@ fn an_operator_may_ask() {
         stream.read_to_string(&mut answer).expect("answered");
         assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
     };
-    nft(&["flush", "set", "ip", "kube-proxy", "cluster-services"], "");
+    nft(&["-f", "-"], DAMAGE);
     post("/verify");
     until("repaired", || ask("syncs", &[]).contains("the kernel differed"));
     until("in order", || stage.answer("verify").code == 0);
-    nft(&["flush", "set", "ip", "kube-proxy", "cluster-services"], "");
+    nft(&["-f", "-"], DAMAGE);
     post("/sync");
     until("asked for", || ask("syncs", &[]).contains("asked for"));
     until("in order", || stage.answer("verify").code == 0);
