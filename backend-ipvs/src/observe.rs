@@ -54,9 +54,7 @@ pub(crate) fn services(
     family: IpFamily,
 ) -> Result<BTreeMap<ServiceKey, SeenService>, Error> {
     let ipvs = kernel.ipvs()?;
-    // Real servers second: of a virtual server that came meanwhile there are none, and it is not ours.
-    let services = ipvs.services()?;
-    let mut reals = ipvs.all_reals(&services)?;
+    let (services, mut reals) = ipvs.everything()?;
     let mut out = BTreeMap::new();
     for seen in services.into_iter().filter(|s| s.id.family() == family) {
         let ServiceId::Key(key) = seen.id else { continue };

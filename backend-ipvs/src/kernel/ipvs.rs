@@ -1,8 +1,10 @@
 //! Virtual servers and real servers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
+use std::panic::resume_unwind;
+use std::thread;
 
 use proxier_core::ids::IpFamily;
 use proxier_sys::netlink::{
@@ -164,19 +166,43 @@ impl Ipvs {
         messages.iter().map(|m| ipvs::read_real(&m.payload, family).map_err(answer(DOING))).collect()
     }
 
-    /// The real servers of many virtual servers, as they were just listed; those of forms that this backend never makes are left out.
+    /// Every virtual server as [`services`](Self::services) has them, with the real servers of all but those of forms that this backend never makes.
     ///
-    /// They come out of one reading of the calling thread's network namespace: five times as fast as asking for each. But the kernel loses its place there
-    /// when other network namespaces have virtual servers, too (it counts them when it goes on, and not when it looks for where it left off), and passes
-    /// over some. So those that are missing are asked for one by one.
+    /// Both are read at once, each by a thread: a dump of the virtual servers, and the listing, which has the real servers, five times as fast as asking
+    /// for each. When they name the same virtual servers, each once, the listing is the second witness that a dump needs. Else dumps are compared, and the
+    /// real servers that the listing lacks are asked for one by one: the kernel loses its place there when other network namespaces have virtual servers, too
+    /// (it counts them when it goes on, and not when it looks for where it left off).
     ///
     /// # Errors
-    /// [`Error::Read`], [`Error::Answer`], or a failure of the socket.
-    pub fn all_reals(&mut self, services: &[SeenService]) -> Result<RealServers, Error> {
-        let mut text = String::with_capacity(ROOM);
-        File::open(LISTING).and_then(|mut file| file.read_to_string(&mut text)).map_err(unread)?;
-        let listed = proc::read(&text).map_err(answer("list real servers"))?;
-        let mut listed: HashMap<_, _> = listed.into_iter().collect();
+    /// [`Error::Changing`], [`Error::Read`], [`Error::Answer`], or a failure of the socket.
+    pub fn everything(&mut self) -> Result<(Vec<SeenService>, RealServers), Error> {
+        let (dumped, listed) = thread::scope(|scope| {
+            // A thread is in the network namespace of the one that started it.
+            let listing = scope.spawn(listing);
+            let dumped = self.dump_services();
+            (dumped, listing.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        });
+        let (mut services, listed) = (dumped?, listed?);
+        services.sort_by(|a, b| a.id.cmp(&b.id));
+        let is_key = |id: &&ServiceId| matches!(id, ServiceId::Key(_));
+        let named: HashSet<&ServiceId> = services.iter().map(|s| &s.id).filter(is_key).collect();
+        let dumped = services.iter().map(|s| &s.id).filter(is_key).count();
+        let twice = listed.iter().map(|(id, _)| id).filter(is_key).count();
+        let mut reals: HashMap<ServiceId, Vec<SeenReal>> = listed.into_iter().collect();
+        let once = named.len() == dumped && twice == dumped && named.iter().all(|id| reals.contains_key(*id));
+        if !once {
+            services = self.services()?;
+        }
+        let all = self.all_reals(&services, &mut reals)?;
+        Ok((services, all))
+    }
+
+    /// The real servers of these, as they were listed or else as they are asked for.
+    fn all_reals(
+        &mut self,
+        services: &[SeenService],
+        listed: &mut HashMap<ServiceId, Vec<SeenReal>>,
+    ) -> Result<RealServers, Error> {
         let mut all = RealServers::new();
         for service in services {
             let ServiceId::Key(key) = &service.id else { continue };
@@ -225,6 +251,13 @@ impl Ipvs {
             .ok_or(none)
             .map_err(netlink(doing))
     }
+}
+
+/// The listing of the calling thread's network namespace.
+fn listing() -> Result<Vec<(ServiceId, Vec<SeenReal>)>, Error> {
+    let mut text = String::with_capacity(ROOM);
+    File::open(LISTING).and_then(|mut file| file.read_to_string(&mut text)).map_err(unread)?;
+    proc::read(&text).map_err(answer("list real servers"))
 }
 
 fn unread(source: io::Error) -> Error {

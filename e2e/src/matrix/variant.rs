@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::facts::NodeView;
 use super::nature;
+use super::row::Caller;
 use crate::saved::Tables;
 use crate::scenario::Layout;
 
@@ -29,6 +30,30 @@ impl Rules {
     }
 }
 
+/// Whose TCP is refused by a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resets {
+    /// Everybody's.
+    All,
+    /// That of packets that come to the node, from its pods as well.
+    Arriving,
+    /// Nobody's.
+    None,
+}
+
+impl Resets {
+    /// Is this caller's TCP?
+    #[must_use]
+    pub fn has(self, caller: Caller) -> bool {
+        let own = matches!(caller, Caller::Host(_) | Caller::Loopback(_) | Caller::Vip);
+        match self {
+            Self::All => true,
+            Self::Arriving => !own,
+            Self::None => false,
+        }
+    }
+}
+
 /// One way to run the agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
@@ -40,8 +65,8 @@ pub struct Variant {
     section: &'static str,
     /// How its rules are read.
     pub rules: Rules,
-    /// Refuses TCP by a reset, which clients on the node itself heed at once.
-    pub resets_tcp: bool,
+    /// Whose TCP is refused by a reset, which clients on the node itself heed at once.
+    pub resets_tcp: Resets,
     /// What a host sends to itself may get another source that it has: one of its gaps.
     pub masquerades_itself: bool,
     /// Node ports answer on IPv4 loopback, where the node port addresses hold it.
@@ -57,6 +82,12 @@ impl Variant {
     /// A text that is no JSON: a fault of the table below.
     pub fn section(&self) -> serde_json::Result<Value> {
         serde_json::from_str(self.section)
+    }
+
+    /// Is there a gap that this scenario checks?
+    #[must_use]
+    pub fn has_gap_in(&self, scenario: &str) -> bool {
+        self.gaps.iter().any(|gap| gap.checked_by == scenario)
     }
 }
 
@@ -178,7 +209,36 @@ const IPVS_GAPS: &[Gap] = &[
         "where node ports do not answer, another address of the host takes its place: sets of node ports do not ask for the address",
         "node-ports",
     ),
-    UDP_BEFORE,
+    Gap::of_scenario(
+        "a client with affinity meets its endpoint at every address of the service",
+        "each address and port of the service has an affinity of its own, as virtual servers have",
+        "affinity-endpoint-leaves",
+    ),
+    Gap::of_scenario(
+        "source ranges that change hold for new connections",
+        "for established ones as well: the rules look at every packet, as kube-proxy's do",
+        "ranges-changed",
+    ),
+    Gap::of_scenario(
+        "TCP is refused at once also where the client is a process of this node",
+        "refused by ICMP by IPVS itself, which such a client minds only at its second attempt, one second later; everybody else's by a reset",
+        "refusal-at-once",
+    ),
+    Gap::of_scenario(
+        "a client with affinity that comes too late may go elsewhere",
+        "it stays for as long as IPVS remembers its last connection, too: two minutes after TCP ended, five after UDP's last packet",
+        "affinity-expires",
+    ),
+    Gap::of_scenario(
+        "established connections outlive their service",
+        "nothing comes back on them any more: the address is the host's no longer, and the virtual server that translates has gone",
+        "service-removed",
+    ),
+    Gap::of_scenario(
+        "UDP flows to a node port that began before its service are cleared from connection tracking",
+        "such a flow is sent on, but not masqueraded for as long as connection tracking remembers it: answers of other nodes get lost",
+        "udp-flow-before-service",
+    ),
 ];
 
 /// Every backend, layout and variant.
@@ -197,7 +257,7 @@ pub const VARIANTS: [Variant; 5] = [
         backend: "ipvs",
         section: r#"{"ipvs": {"variant": "nft"}}"#,
         rules: Rules::VirtualServers,
-        resets_tcp: true,
+        resets_tcp: Resets::Arriving,
         masquerades_itself: true,
         localhost_node_ports: false,
         gaps: IPVS_GAPS,
@@ -209,7 +269,7 @@ const NFTABLES: Variant = Variant {
     backend: "nftables",
     section: r#"{"nftables": {"layout": "chains"}}"#,
     rules: Rules::Nftables,
-    resets_tcp: true,
+    resets_tcp: Resets::All,
     masquerades_itself: false,
     localhost_node_ports: false,
     gaps: NFTABLES_GAPS,
@@ -220,7 +280,7 @@ const IPTABLES: Variant = Variant {
     backend: "iptables",
     section: r#"{"iptables": {"variant": "nft"}}"#,
     rules: Rules::Iptables(Tables::Nft),
-    resets_tcp: false,
+    resets_tcp: Resets::None,
     masquerades_itself: false,
     localhost_node_ports: true,
     gaps: IPTABLES_GAPS,

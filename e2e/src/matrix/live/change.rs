@@ -77,7 +77,7 @@ pub(super) fn service_removed(script: &mut Script<'_>) -> anyhow::Result<()> {
     let of = |wanted: fn(Place) -> bool| ways().into_iter().filter(|w| wanted(w.place)).collect::<Vec<_>>();
     script.is_silent("removed", &of(|p| p == Place::ClusterIp), &[TCP, UDP])?;
     script.is_refused("removed, a closed port", &of(|p| matches!(p, Place::NodePort(_))), &[TCP, UDP])?;
-    script.last("removed", &mut kept);
+    script.last_but_for_the_gap("removed", &mut kept);
     script.put(&shape)?;
     script.meets("there again", &ways(), &[TCP, UDP], &BOTH)
 }
@@ -120,7 +120,7 @@ pub(super) fn ranges_changed(script: &mut Script<'_>) -> anyhow::Result<()> {
     shape.ranges = vec!["172.30.0.6/32", "fd00:30::6/128"];
     script.put(&shape)?;
     script.is_silent("out of the ranges", &vip, &[TCP, UDP])?;
-    script.last("out of the ranges", &mut kept);
+    script.last_but_for_the_gap("out of the ranges", &mut kept);
     shape.ranges.extend(["172.30.0.5/32", "fd00:30::5/128"]);
     script.put(&shape)?;
     script.meets("in the ranges again", &vip, &[TCP, UDP], &BOTH)
