@@ -27,6 +27,7 @@ pub mod table;
 pub mod variant;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -182,6 +183,12 @@ fn impossible(selection: &Selection) -> anyhow::Result<String> {
             writeln!(out, "rows of SCTP: judged by the rules that the kernel lists, without traffic: {why}");
     }
     Ok(out)
+}
+
+/// Tells on standard error how far it is.
+fn progress(begun: Instant, what: impl std::fmt::Display) {
+    // Who closed standard error does not want to know.
+    let _ = writeln!(std::io::stderr(), "{:7.1} s  {what}", begun.elapsed().as_secs_f64());
 }
 
 /// Numbers the services of all groups.

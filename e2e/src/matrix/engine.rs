@@ -13,6 +13,7 @@ use super::crew;
 use super::facts::views;
 use super::observe::{has_sockets, observe};
 use super::predict::{Expected, Prediction, World};
+use super::progress;
 use super::row::{Claim, Group, Place, Row};
 use super::rules::Listed;
 use super::setting::{SETTINGS, Setting};
@@ -68,7 +69,11 @@ pub fn run(
     }
     let listed = Listed::read(variant.rules, &views)?;
     let claims = setting.name == SETTINGS[0].name;
+    let begun = Instant::now();
+    let place = format!("{}/{}", variant.name, setting.name);
+    progress(begun, format!("{place}: {} services are in force", shapes.len()));
     let verdicts = run_jobs(&cast, &jobs, &listed, claims)?;
+    progress(begun, format!("{place}: {} rows", jobs.len()));
     outcome.lines = summarise(variant, setting, &jobs, verdicts);
     for gap in jobs.iter().filter_map(|j| j.prediction.hops.iter().find_map(|h| h.gap)) {
         *outcome.gaps.entry(gap).or_default() += 1;

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 pub use script::Script;
 
+use super::progress;
 use super::setting::Setting;
 use super::stage::Cast;
 use super::table::{Failure, Line};
@@ -109,6 +110,7 @@ pub fn run(
             script.broke_off(&error);
         }
         let (steps, failures) = script.finish();
+        progress(begun, format!("{}/{}: {}", variant.name, setting.name, s.name));
         let mut line = Line::new(variant.name, setting.name, s.name);
         (line.rows, line.failures, line.took) = (steps, failures, begun.elapsed());
         line
