@@ -34,7 +34,9 @@ pub fn run(
     live: impl FnOnce(&Cast<'_>) -> anyhow::Result<Vec<Line>>,
 ) -> anyhow::Result<Outcome> {
     let cast = Cast::new(stage, variant, setting, program, work)?;
-    let shapes: Vec<Shape> = groups.iter().flat_map(|g| g.services.iter().cloned()).collect();
+    let bears = |service: &str| !variant.without.contains(&service);
+    let shapes: Vec<Shape> =
+        groups.iter().flat_map(|g| &g.services).filter(|s| bears(&s.name)).cloned().collect();
     let marker = cast.put("matrix", &shapes)?;
     let objects =
         [super::facts::nodes_json(stage.world.topology()), stage.objects(&shapes, &marker)].concat();
@@ -48,7 +50,7 @@ pub fn run(
 
     let mut jobs = Vec::new();
     for group in groups {
-        for row in group.rows_in(setting, stage.pace.thin) {
+        for row in group.rows_in(setting, stage.pace.thin).filter(|row| bears(&row.service)) {
             let shape =
                 group.services.iter().find(|s| s.name == row.service).context("a row without a service")?;
             let prediction = world.predict(row, shape).with_context(|| format!("{}: {row:?}", group.name))?;

@@ -43,7 +43,7 @@ const fn alone(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 18] = [
+pub const SCENARIOS: [Scenario; 19] = [
     together("endpoint-drained-then-removed", change::drained_then_removed),
     together("endpoint-replaced", change::replaced),
     together("scaled-to-zero-and-back", change::scaled_to_zero),
@@ -62,6 +62,7 @@ pub const SCENARIOS: [Scenario; 18] = [
         backend: Some("ipvs"),
         ..together("drain-ends-with-connections", drain::ends_with_connections)
     },
+    Scenario { backend: Some("ipvs"), ..alone("external-ip-of-a-node", change::external_ip_of_a_node) },
     alone("agents-restarted", restart::agents),
     Scenario {
         backend: Some("ipvs"),

@@ -108,9 +108,9 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
     let limit = if expected.contains(&Expected::Silence) {
         silence(cast)
     } else if expected.contains(&Expected::Refused) {
-        pace.patience.of(REFUSAL)
+        cast.slowest.answer(REFUSAL, pace.patience)
     } else {
-        pace.patience.of(ANSWER)
+        cast.slowest.answer(ANSWER, pace.patience)
     };
     let waits = expected.contains(&Expected::Silence) || expected.contains(&Expected::Refused);
     let of = |(full, thin)| pace.connections(full, thin);
@@ -146,6 +146,9 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
             }
         };
         let stop = !expected.contains(&met);
+        if stop && met == Expected::Silence {
+            cast.slowest.record_none();
+        }
         *out.met.entry(met).or_default() += 1;
         if stop {
             break;
