@@ -40,7 +40,7 @@ pub(crate) fn run(extent: Extent, limit: Duration) -> anyhow::Result<Tally> {
     let lab = tasks::program("proxier-lab", "debug")?;
     let parts = [
         Part { files: Files::Tests(&programs), script: tests(&programs), lab: &lab, shown: true },
-        Part { files: Files::Lab, script: lab_runs(&lab, labs.runs), lab: &lab, shown: false },
+        Part { files: Files::Lab, script: lab_runs(&lab, &labs.runs()), lab: &lab, shown: false },
     ];
     let done = thread::scope(|scope| {
         let machines = parts.each_ref().map(|part| scope.spawn(|| part.run(&image, limit)));
@@ -162,10 +162,9 @@ fn tests(programs: &[Program]) -> String {
 }
 
 /// The shell script that runs the lab with these arguments, one after another.
-fn lab_runs(lab: &Path, runs: &[&[&str]]) -> String {
+fn lab_runs(lab: &Path, runs: &[String]) -> String {
     let mut script = String::from("failed=0\n");
     for arguments in runs {
-        let arguments = arguments.join(" ");
         script.push_str(&format!("echo {}\n", quoted(OsStr::new(&format!("{LABS} {arguments}")))));
         script.push_str(&format!("{} {arguments} || failed=1\n", quoted(lab.as_os_str())));
     }
@@ -257,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_lab_is_run_once_for_each_list_of_arguments() {
-        let script = lab_runs(Path::new("/t/lab"), &[&[], &["matrix", "--thin"]]);
+        let script = lab_runs(Path::new("/t/lab"), &[String::new(), "matrix --thin".to_owned()]);
         assert!(
             script.contains("'/t/lab'  || failed=1\n")
                 && script.contains("'/t/lab' matrix --thin || failed=1\n"),

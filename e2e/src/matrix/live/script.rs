@@ -367,9 +367,9 @@ impl<'a> Script<'a> {
         let limit = silence(self.cast);
         for (server, seen) in ask(kept, |lasting| lasting.ask_for(limit)) {
             let what = format!(
-                "{when}: gap: nothing comes back on a connection to {server} (if something does, remove the gap's declaration)"
+                "{when}: gap: a connection to {server} is answered no more (if it is, remove the gap's declaration)"
             );
-            self.check(what, seen == name(Seen::TimedOut), seen);
+            self.check(what, seen != server, seen);
         }
     }
 }

@@ -61,43 +61,51 @@ const EXCEPTIONS: &[Exception] = &[
 /// Packages of which [`Extent::Step`] has all tests: whatever they ask of the kernel, a second one is asked.
 const WHOLE: [&str; 2] = ["backend-nftables", "proxier-sys"];
 
-/// What the lab is run with in the machine.
+/// What of the lab's matrix is run in the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Labs {
-    /// Its arguments, run by run.
-    pub(super) runs: &'static [&'static [&'static str]],
-    /// What of the matrix that is.
+    /// Under a thin pace.
+    thin: bool,
+    /// These alone, if any.
+    only: &'static [&'static str],
+    /// What that is, in words.
     pub(super) told: &'static str,
 }
 
 /// Emulation is slower by an order of magnitude.
-const PATIENT: [&str; 2] = ["--patience", "10"];
+const PATIENCE: &str = "--patience 10";
 
 impl Labs {
     pub(super) fn of(extent: Extent) -> Self {
         match extent {
             Extent::Step => Self {
-                runs: &[
-                    &PATIENT,
-                    &[
-                        "--patience",
-                        "10",
-                        "matrix",
-                        "--thin",
-                        "--only",
-                        "ipvs/default",
-                        "--only",
-                        "maps/default",
-                    ],
+                thin: true,
+                only: &[
+                    "ipvs/default",
+                    "maps/default",
+                    "iptables-nft/default/sctp",
+                    "iptables-nft/default/sctp-associations",
+                    "iptables-nft/default/kinds",
+                    "iptables-nft/default/hairpin",
+                    "iptables-nft/default/ranges",
                 ],
-                told: "thin, in the default setting: all of IPVS, and nftables' maps; cargo xtask vm test runs every backend there",
+                told: "thin, in the default setting: all of IPVS and of nftables' maps; of iptables with nft the groups sctp, kinds, hairpin and ranges; \
+                       cargo xtask vm test runs it with every backend",
             },
             Extent::Selection => Self {
-                runs: &[&PATIENT, &["--patience", "10", "matrix", "--thin", "--only", "default"]],
+                thin: true,
+                only: &["default"],
                 told: "thin, in the default setting, with every backend; --full runs every setting, and all rows",
             },
-            Extent::Full => Self { runs: &[&PATIENT, &["--patience", "10", "matrix"]], told: "all of it" },
+            Extent::Full => Self { thin: false, only: &[], told: "all of it" },
         }
+    }
+
+    /// The lab's arguments, run by run: the experiments, then the matrix.
+    pub(super) fn runs(&self) -> Vec<String> {
+        let thin = if self.thin { " --thin" } else { "" };
+        let only: String = self.only.iter().map(|only| format!(" --only {only}")).collect();
+        vec![PATIENCE.to_owned(), format!("{PATIENCE} matrix{thin}{only}")]
     }
 }
 
@@ -196,11 +204,22 @@ mod tests {
     }
 
     #[test]
+    fn the_lab_is_run_with_patience_for_the_experiments_and_for_the_matrix() {
+        assert_eq!(
+            Labs::of(Extent::Selection).runs(),
+            ["--patience 10", "--patience 10 matrix --thin --only default"]
+        );
+        assert_eq!(Labs::of(Extent::Full).runs()[1], "--patience 10 matrix");
+    }
+
+    #[test]
     fn tests_that_need_the_machine_are_told_by_their_module() {
         assert!(needs_machine("machine::a") && needs_machine("kernel::tests::machine::b"));
         assert!(!needs_machine("kernel::machines::a") && !needs_machine("state_machine::b"));
-        let mut programs = vec![program("x", &["m::machine::a", "b"]), program("y", &["c"])];
+        let mut programs =
+            vec![program("x", &["m::machine::a", "b"]), program("y", &["c"]), program(WHOLE[0], &["d"])];
         assert_eq!(only_the_machines(&mut programs), 2);
-        assert_eq!((programs.len(), programs[0].tests.len(), programs[0].skipped.len()), (1, 1, 1));
+        assert_eq!((programs.len(), programs[0].tests.len(), programs[0].skipped.len()), (2, 1, 1));
+        assert_eq!(programs[1].tests, ["d"], "all of it");
     }
 }
