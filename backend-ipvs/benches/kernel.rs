@@ -1,6 +1,6 @@
 //! What the kernel's part costs: virtual servers, sets and addresses at scale, beside the text tools that do the same.
 //!
-//! `cargo bench -p backend-ipvs --no-run`, then `cargo xtask vm -- PROGRAM [services|sets|addresses ...]`: a kernel with IPVS is needed. `sets` alone runs
+//! `cargo bench -p backend-ipvs --no-run`, then `cargo xtask vm -- PROGRAM [services|sets|addresses|whole ...]`: a kernel with IPVS is needed. `sets` alone runs
 //! on any kernel, as root.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a benchmark, not shipped")]
@@ -15,9 +15,16 @@ use backend_ipvs::sets::{Entry, SetType};
 use backend_ipvs::wire::ipset::{Definition, EntryChange, Verb};
 use backend_ipvs::wire::ipvs::Change;
 use backend_ipvs::wire::proc;
-use proxier_core::ids::{EndpointAddr, IpFamily, Port, Protocol};
+use backend_ipvs::{Ipvs as Ipvs4, Options};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+use proxier_core::backend::Backend;
+use proxier_core::cluster::{Cluster, DetectLocal, TrafficOptions};
+use proxier_core::driver::{Driver, Instance, SyncKind};
+use proxier_core::ids::{EndpointAddr, IpFamily, NodeName, Port, Protocol};
 use proxier_sys::netns;
 use proxier_sys::runner::{CommandSpec, Runner, SystemRunner};
+use proxier_testkit::scale;
 
 /// How often each thing is done.
 const ROUNDS: usize = 3;
@@ -40,6 +47,9 @@ fn main() {
     }
     if asked("addresses") {
         addresses();
+    }
+    if asked("whole") {
+        whole();
     }
 }
 
@@ -129,14 +139,13 @@ fn services() {
 /// What a comparison of all takes.
 fn readings(ipvs: &mut Ipvs) {
     let services = median(|| timed(|| assert_eq!(ipvs.services().unwrap().len(), 10_000)));
-    row("all virtual servers: one dump", services);
+    row("all virtual servers: two dumps", services);
     let listing = || std::fs::read_to_string("/proc/thread-self/net/ip_vs").unwrap();
     row("all real servers: the listing alone", median(|| timed(listing)));
     let text = listing();
     row("all real servers: its text", median(|| timed(|| proc::read(&text).unwrap())));
-    let seen = ipvs.services().unwrap();
-    let listing = median(|| timed(|| assert_eq!(ipvs.all_reals(&seen).unwrap().len(), 10_000)));
-    row("all real servers: one reading", listing);
+    let both = median(|| timed(|| assert_eq!(ipvs.everything().unwrap().1.len(), 10_000)));
+    row("all virtual servers and real servers: both at once", both);
     let each = median(|| timed(|| (0..SERVICES).map(|i| ipvs.reals(&key(i)).unwrap().len()).sum::<usize>()));
     row("all real servers: a dump of each virtual server", each);
     row("all by ipvsadm -S -n", timed(|| tool("ipvsadm -S -n", "")));
@@ -197,4 +206,51 @@ fn addresses() {
     row("one more", median(|| timed(|| device.bind(&link, &[ip(ADDRESSES)]).unwrap())));
     row("one less", median(|| timed(|| device.unbind(&link, &[ip(ADDRESSES)]).unwrap())));
     row("delete all", timed(|| assert_eq!(device.unbind(&link, &all).unwrap(), [])));
+}
+
+/// The whole backend, as the agent drives it.
+fn whole() {
+    let traffic = TrafficOptions {
+        detect_local: DetectLocal::ClusterCidr(vec![scale::CLUSTER_CIDR.parse().unwrap()]),
+        ..TrafficOptions::default()
+    };
+    let mut cluster = Cluster::new(NodeName::new(scale::NODE), traffic);
+    for number in 0..SERVICES {
+        cluster.upsert_service(scale::service(number));
+        cluster.upsert_slice(scale::slice(number, REALS.into(), 0));
+    }
+    let mut backend = Ipvs4::new(IpFamily::Ipv4, Options::default());
+    assert!(backend.probe().unwrap().usable());
+    let mut driver = Driver::new(backend);
+    let snapshot = cluster.commit().snapshot(IpFamily::Ipv4).clone();
+    println!("{SERVICES} services with {REALS} endpoints each: virtual servers, sets, addresses and rules");
+    row("load", timed(|| driver.sync(&snapshot, SyncKind::Full).unwrap()));
+    for _ in 0..ROUNDS {
+        let before = cpu();
+        let wall = timed(|| assert!(driver.verification().unwrap().run().unwrap().is_empty()));
+        row("compare kernel and belief", wall);
+        row("  CPU", cpu() - before);
+    }
+    row("full sync over what is there", timed(|| driver.sync(&snapshot, SyncKind::Full).unwrap()));
+    cluster.upsert_slice(scale::slice(7, REALS.into(), 1));
+    let snapshot = cluster.commit().snapshot(IpFamily::Ipv4).clone();
+    let mut messages = 0;
+    row(
+        "one endpoint replaced",
+        timed(|| messages = driver.sync(&snapshot, SyncKind::Partial).unwrap().messages),
+    );
+    println!("  in {messages} messages");
+}
+
+/// CPU time of this process and of those that it started and that ended.
+fn cpu() -> Duration {
+    let of = |who| {
+        let usage = getrusage(who).unwrap();
+        [usage.user_time(), usage.system_time()].into_iter().map(seconds).sum::<Duration>()
+    };
+    of(UsageWho::RUSAGE_SELF) + of(UsageWho::RUSAGE_CHILDREN)
+}
+
+fn seconds(t: TimeVal) -> Duration {
+    Duration::new(t.tv_sec().try_into().unwrap(), u32::try_from(t.tv_usec()).unwrap() * 1000)
 }

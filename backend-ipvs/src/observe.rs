@@ -1,6 +1,7 @@
 //! Reads what the kernel holds of one family.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::Duration;
 
 use proxier_core::ids::IpFamily;
@@ -12,7 +13,7 @@ use proxier_xtables::tool::Tools;
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Listing, RealServers};
 use crate::objects::{RealServer, ServiceKey, VirtualServer};
 use crate::observed::{Observed, SeenReal, SeenService, SeenSet};
 use crate::sets::SetId;
@@ -37,14 +38,17 @@ pub(crate) fn observe(
     let keep = |table: Table, name: &str| {
         BUILT_IN.contains(&name) || chains.iter().any(|c| c.table == table && *c.name == *name)
     };
-    let mut rules = saved::read(runner, tools, keep)?;
-    respell(&mut rules, env);
-    Ok(Observed {
-        services: services(kernel, family)?,
-        sets: sets(kernel, family)?,
-        device: kernel.device.find()?.is_some(),
-        bound: kernel.device.bound(family)?.into_iter().collect(),
-        rules,
+    thread::scope(|scope| {
+        // What takes longest is read beside all the rest.
+        let listing = scope.spawn(Listing::read);
+        let dump = kernel.ipvs()?.dump()?;
+        let sets = sets(kernel, family)?;
+        let device = kernel.device.find()?.is_some();
+        let bound = kernel.device.bound(family)?.into_iter().collect();
+        let mut rules = saved::read(runner, tools, keep)?;
+        respell(&mut rules, env);
+        let (services, reals) = kernel.ipvs()?.agreed(dump, Listing::of(listing)?)?;
+        Ok(Observed { services: of_family(services, reals, family), sets, device, bound, rules })
     })
 }
 
@@ -53,10 +57,15 @@ pub(crate) fn services(
     kernel: &mut Kernel,
     family: IpFamily,
 ) -> Result<BTreeMap<ServiceKey, SeenService>, Error> {
-    let ipvs = kernel.ipvs()?;
-    // Real servers second: of a virtual server that came meanwhile there are none, and it is not ours.
-    let services = ipvs.services()?;
-    let mut reals = ipvs.all_reals(&services)?;
+    let (services, reals) = kernel.ipvs()?.everything()?;
+    Ok(of_family(services, reals, family))
+}
+
+fn of_family(
+    services: Vec<ipvs::SeenService>,
+    mut reals: RealServers,
+    family: IpFamily,
+) -> BTreeMap<ServiceKey, SeenService> {
     let mut out = BTreeMap::new();
     for seen in services.into_iter().filter(|s| s.id.family() == family) {
         let ServiceId::Key(key) = seen.id else { continue };
@@ -70,7 +79,7 @@ pub(crate) fn services(
             SeenService { server: ours.unwrap_or_else(|| as_well_as_can_be(key, &seen)), odd, real },
         );
     }
-    Ok(out)
+    out
 }
 
 /// The kernel's settings, as far as they have a place in ours.

@@ -27,6 +27,7 @@ pub mod table;
 pub mod variant;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Instant;
 
@@ -39,6 +40,7 @@ use self::stage::Stage;
 use self::table::Line;
 use self::variant::{VARIANTS, Variant};
 use crate::pace::Pace;
+use crate::traffic::has_sctp;
 
 /// What to run: all that any of the selectors names, or everything. A selector is the name of a variant, setting, group or live
 /// scenario, or several joined by `/`.
@@ -68,8 +70,8 @@ impl Selection {
     }
 
     /// Is it asked for by name?
-    fn names(&self, variant: &Variant) -> bool {
-        self.0.iter().flatten().any(|part| part == variant.name)
+    fn names(&self, subject: &str) -> bool {
+        self.0.iter().flatten().any(|part| part == subject)
     }
 
     fn takes(&self, variant: &Variant, setting: &Setting, subject: &str) -> bool {
@@ -103,11 +105,11 @@ pub fn run(selection: &Selection, pace: Pace, program: &Path, work: &Path) -> an
     let mut times = String::new();
     let mut held: table::Held = Default::default();
     let mut ran: Option<&Variant> = None;
-    let mut left_out = String::new();
+    let mut left_out = impossible(selection)?;
     for variant in &VARIANTS {
         if let Err(why) = variant.rules.is_possible() {
             let _ = writeln!(left_out, "not run: {}: {why}", variant.name);
-            if selection.names(variant) {
+            if selection.names(variant.name) {
                 bail!("{}: {why}", variant.name);
             }
             continue;
@@ -122,6 +124,7 @@ pub fn run(selection: &Selection, pace: Pace, program: &Path, work: &Path) -> an
             let scenarios: Vec<&live::Scenario> = live::SCENARIOS
                 .iter()
                 .filter(|s| first && s.is_for(variant) && selection.takes(variant, setting, s.name))
+                .filter(|s| s.is_possible().is_ok())
                 .collect();
             if chosen.is_empty() && scenarios.is_empty() {
                 continue;
@@ -162,6 +165,30 @@ pub fn run(selection: &Selection, pace: Pace, program: &Path, work: &Path) -> an
     );
     let passed = lines.iter().all(|l| l.failures.is_empty());
     Ok(Report { text, passed: passed && !lines.is_empty() })
+}
+
+/// What this kernel cannot do, whatever the backend; in words. Nothing of it may be asked for by name.
+fn impossible(selection: &Selection) -> anyhow::Result<String> {
+    let mut out = String::new();
+    for scenario in &live::SCENARIOS {
+        if let Err(why) = scenario.is_possible() {
+            if selection.names(scenario.name) {
+                bail!("{}: {why}", scenario.name);
+            }
+            let _ = writeln!(out, "not run: {}: {why}", scenario.name);
+        }
+    }
+    if let Err(why) = has_sctp() {
+        let _ =
+            writeln!(out, "rows of SCTP: judged by the rules that the kernel lists, without traffic: {why}");
+    }
+    Ok(out)
+}
+
+/// Tells on standard error how far it is.
+fn progress(begun: Instant, what: impl std::fmt::Display) {
+    // Who closed standard error does not want to know.
+    let _ = writeln!(std::io::stderr(), "{:7.1} s  {what}", begun.elapsed().as_secs_f64());
 }
 
 /// Numbers the services of all groups.

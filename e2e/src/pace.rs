@@ -64,14 +64,28 @@ impl Pace {
     }
 }
 
-/// The slowest answer so far: nothing is known to be silent before twice that time has passed.
+/// Answers that did not come, after which no more of them are waited for patiently: so many are no matter of speed.
+const TOO_MANY: u64 = 8;
+
+/// The slowest answer so far: nothing is known to be silent before twice that time has passed. And how often none came.
 #[derive(Debug, Default)]
-pub struct Slowest(AtomicU64);
+pub struct Slowest(AtomicU64, AtomicU64);
 
 impl Slowest {
     /// An answer took this long.
     pub fn record(&self, took: Duration) {
         self.0.fetch_max(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// None came in time.
+    pub fn record_none(&self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How long to wait for an answer that takes so long at most on a real machine.
+    #[must_use]
+    pub fn answer(&self, limit: Duration, patience: Patience) -> Duration {
+        if self.1.load(Ordering::Relaxed) < TOO_MANY { patience.of(limit) } else { limit.max(self.silence()) }
     }
 
     /// How long nothing must come back to count as silence.
@@ -104,5 +118,19 @@ mod tests {
             slowest.record(Duration::from_millis(millis));
         }
         assert_eq!(slowest.silence(), Duration::from_millis(1800));
+    }
+
+    #[test]
+    fn patience_ends_when_too_many_answers_fail() {
+        let slowest = Slowest::default();
+        let patience = Patience::parse("10").unwrap();
+        let limit = || slowest.answer(Duration::from_secs(3), patience);
+        for _ in 0..TOO_MANY {
+            assert_eq!(limit(), Duration::from_secs(30));
+            slowest.record_none();
+        }
+        assert_eq!(limit(), Duration::from_secs(3));
+        slowest.record(Duration::from_secs(5));
+        assert_eq!(limit(), Duration::from_secs(10));
     }
 }

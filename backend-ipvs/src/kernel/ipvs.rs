@@ -1,8 +1,10 @@
 //! Virtual servers and real servers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
+use std::panic::resume_unwind;
+use std::thread::{self, ScopedJoinHandle};
 
 use proxier_core::ids::IpFamily;
 use proxier_sys::netlink::{
@@ -164,19 +166,57 @@ impl Ipvs {
         messages.iter().map(|m| ipvs::read_real(&m.payload, family).map_err(answer(DOING))).collect()
     }
 
-    /// The real servers of many virtual servers, as they were just listed; those of forms that this backend never makes are left out.
-    ///
-    /// They come out of one reading of the calling thread's network namespace: five times as fast as asking for each. But the kernel loses its place there
-    /// when other network namespaces have virtual servers, too (it counts them when it goes on, and not when it looks for where it left off), and passes
-    /// over some. So those that are missing are asked for one by one.
+    /// One dump of virtual servers, which may name some twice or pass over some: see [`agreed`](Self::agreed).
     ///
     /// # Errors
-    /// [`Error::Read`], [`Error::Answer`], or a failure of the socket.
-    pub fn all_reals(&mut self, services: &[SeenService]) -> Result<RealServers, Error> {
-        let mut text = String::with_capacity(ROOM);
-        File::open(LISTING).and_then(|mut file| file.read_to_string(&mut text)).map_err(unread)?;
-        let listed = proc::read(&text).map_err(answer("list real servers"))?;
-        let mut listed: HashMap<_, _> = listed.into_iter().collect();
+    /// A failure of the socket.
+    pub fn dump(&mut self) -> Result<Dump, Error> {
+        self.dump_services().map(Dump)
+    }
+
+    /// Every virtual server as [`services`](Self::services) has them, with the real servers of all but those of forms that this backend never makes, out of
+    /// a dump and a listing that were made at the same time.
+    ///
+    /// When both name the same virtual servers, each once, the listing is the second witness that a dump needs. Else dumps are compared, and the real
+    /// servers that the listing lacks are asked for one by one: the kernel loses its place there when other network namespaces have virtual servers, too (it
+    /// counts them when it goes on, and not when it looks for where it left off).
+    ///
+    /// # Errors
+    /// [`Error::Changing`], or a failure of the socket.
+    pub fn agreed(&mut self, dump: Dump, listing: Listing) -> Result<(Vec<SeenService>, RealServers), Error> {
+        let (Dump(mut services), Listing(listed)) = (dump, listing);
+        services.sort_by(|a, b| a.id.cmp(&b.id));
+        let is_key = |id: &&ServiceId| matches!(id, ServiceId::Key(_));
+        let named: HashSet<&ServiceId> = services.iter().map(|s| &s.id).filter(is_key).collect();
+        let dumped = services.iter().map(|s| &s.id).filter(is_key).count();
+        let lines = listed.iter().map(|(id, _)| id).filter(is_key).count();
+        let mut reals: HashMap<ServiceId, Vec<SeenReal>> = listed.into_iter().collect();
+        let same = named.len() == dumped && lines == dumped && named.iter().all(|id| reals.contains_key(*id));
+        if !same {
+            services = self.services()?;
+        }
+        let all = self.all_reals(&services, &mut reals)?;
+        Ok((services, all))
+    }
+
+    /// As [`agreed`](Self::agreed), of a dump and a listing that are made now.
+    ///
+    /// # Errors
+    /// As that, and [`Error::Read`], [`Error::Answer`].
+    pub fn everything(&mut self) -> Result<(Vec<SeenService>, RealServers), Error> {
+        let (dump, listing) = thread::scope(|scope| {
+            let listing = scope.spawn(Listing::read);
+            (self.dump(), Listing::of(listing))
+        });
+        self.agreed(dump?, listing?)
+    }
+
+    /// The real servers of these, as they were listed or else as they are asked for.
+    fn all_reals(
+        &mut self,
+        services: &[SeenService],
+        listed: &mut HashMap<ServiceId, Vec<SeenReal>>,
+    ) -> Result<RealServers, Error> {
         let mut all = RealServers::new();
         for service in services {
             let ServiceId::Key(key) = &service.id else { continue };
@@ -224,6 +264,34 @@ impl Ipvs {
             .map(|GenericMessage { payload, .. }| payload)
             .ok_or(none)
             .map_err(netlink(doing))
+    }
+}
+
+/// Virtual servers as they were dumped.
+#[derive(Debug)]
+pub struct Dump(Vec<SeenService>);
+
+/// The lines of `/proc/net/ip_vs`: virtual servers with their real servers, five times as fast as asking for each.
+#[derive(Debug)]
+pub struct Listing(Vec<(ServiceId, Vec<SeenReal>)>);
+
+impl Listing {
+    /// That of the calling thread's network namespace, which is that of the thread that started it.
+    ///
+    /// # Errors
+    /// [`Error::Read`], [`Error::Answer`].
+    pub fn read() -> Result<Self, Error> {
+        let mut text = String::with_capacity(ROOM);
+        File::open(LISTING).and_then(|mut file| file.read_to_string(&mut text)).map_err(unread)?;
+        proc::read(&text).map(Self).map_err(answer("list real servers"))
+    }
+
+    /// What a thread has read.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn of(thread: ScopedJoinHandle<'_, Result<Self, Error>>) -> Result<Self, Error> {
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 

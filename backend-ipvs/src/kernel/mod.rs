@@ -15,7 +15,7 @@ use proxier_sys::runner::{CommandSpec, Runner};
 use crate::error::Error;
 
 pub use device::{DEVICE, Device};
-pub use ipvs::{Ipvs, RealServers};
+pub use ipvs::{Dump, Ipvs, Listing, RealServers};
 pub use sets::{Sets, temporary};
 
 /// A change that the kernel refused.

@@ -13,6 +13,7 @@ use super::crew;
 use super::facts::views;
 use super::observe::{has_sockets, observe};
 use super::predict::{Expected, Prediction, World};
+use super::progress;
 use super::row::{Claim, Group, Place, Row};
 use super::rules::Listed;
 use super::setting::{SETTINGS, Setting};
@@ -33,7 +34,9 @@ pub fn run(
     live: impl FnOnce(&Cast<'_>) -> anyhow::Result<Vec<Line>>,
 ) -> anyhow::Result<Outcome> {
     let cast = Cast::new(stage, variant, setting, program, work)?;
-    let shapes: Vec<Shape> = groups.iter().flat_map(|g| g.services.iter().cloned()).collect();
+    let bears = |service: &str| !variant.without.contains(&service);
+    let shapes: Vec<Shape> =
+        groups.iter().flat_map(|g| &g.services).filter(|s| bears(&s.name)).cloned().collect();
     let marker = cast.put("matrix", &shapes)?;
     let objects =
         [super::facts::nodes_json(stage.world.topology()), stage.objects(&shapes, &marker)].concat();
@@ -47,7 +50,7 @@ pub fn run(
 
     let mut jobs = Vec::new();
     for group in groups {
-        for row in group.rows_in(setting, stage.pace.thin) {
+        for row in group.rows_in(setting, stage.pace.thin).filter(|row| bears(&row.service)) {
             let shape =
                 group.services.iter().find(|s| s.name == row.service).context("a row without a service")?;
             let prediction = world.predict(row, shape).with_context(|| format!("{}: {row:?}", group.name))?;
@@ -68,7 +71,11 @@ pub fn run(
     }
     let listed = Listed::read(variant.rules, &views)?;
     let claims = setting.name == SETTINGS[0].name;
+    let begun = Instant::now();
+    let place = format!("{}/{}", variant.name, setting.name);
+    progress(begun, format!("{place}: {} services are in force", shapes.len()));
     let verdicts = run_jobs(&cast, &jobs, &listed, claims)?;
+    progress(begun, format!("{place}: {} rows", jobs.len()));
     outcome.lines = summarise(variant, setting, &jobs, verdicts);
     for gap in jobs.iter().filter_map(|j| j.prediction.hops.iter().find_map(|h| h.gap)) {
         *outcome.gaps.entry(gap).or_default() += 1;

@@ -3,6 +3,7 @@
 
 mod affinity;
 mod change;
+mod drain;
 mod flow;
 mod handover;
 mod restart;
@@ -12,10 +13,12 @@ use std::time::Instant;
 
 pub use script::Script;
 
+use super::progress;
 use super::setting::Setting;
 use super::stage::Cast;
 use super::table::{Failure, Line};
 use super::variant::Variant;
+use crate::traffic::has_sctp;
 
 /// A sequence.
 #[derive(Clone, Copy, Debug)]
@@ -26,19 +29,21 @@ pub struct Scenario {
     alone: bool,
     /// It is about this backend only.
     backend: Option<&'static str>,
+    /// It is about SCTP.
+    sctp: bool,
     run: fn(&mut Script<'_>) -> anyhow::Result<()>,
 }
 
 const fn together(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()>) -> Scenario {
-    Scenario { name, alone: false, backend: None, run }
+    Scenario { name, alone: false, backend: None, sctp: false, run }
 }
 
 const fn alone(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()>) -> Scenario {
-    Scenario { name, alone: true, backend: None, run }
+    Scenario { name, alone: true, backend: None, sctp: false, run }
 }
 
 /// All of them.
-pub const SCENARIOS: [Scenario; 15] = [
+pub const SCENARIOS: [Scenario; 19] = [
     together("endpoint-drained-then-removed", change::drained_then_removed),
     together("endpoint-replaced", change::replaced),
     together("scaled-to-zero-and-back", change::scaled_to_zero),
@@ -52,7 +57,17 @@ pub const SCENARIOS: [Scenario; 15] = [
     together("udp-flow-of-removed-endpoint", flow::of_removed_endpoint),
     together("udp-flow-before-endpoints", flow::before_endpoints),
     together("udp-flow-before-service", flow::before_service),
+    Scenario { sctp: true, ..together("sctp-associations", flow::associations) },
+    Scenario {
+        backend: Some("ipvs"),
+        ..together("drain-ends-with-connections", drain::ends_with_connections)
+    },
+    Scenario { backend: Some("ipvs"), ..alone("external-ip-of-a-node", change::external_ip_of_a_node) },
     alone("agents-restarted", restart::agents),
+    Scenario {
+        backend: Some("ipvs"),
+        ..alone("drain-goes-on-after-a-restart", drain::goes_on_after_a_restart)
+    },
     Scenario { backend: Some("iptables"), ..alone("kube-proxy-taken-over", handover::from_kube_proxy) },
 ];
 
@@ -61,6 +76,14 @@ impl Scenario {
     #[must_use]
     pub fn is_for(&self, variant: &Variant) -> bool {
         self.backend.is_none_or(|b| b == variant.backend)
+    }
+
+    /// Can this kernel do it?
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn is_possible(&self) -> Result<(), &'static str> {
+        if self.sctp { has_sctp() } else { Ok(()) }
     }
 }
 
@@ -83,11 +106,12 @@ pub fn run(
     };
     let one = |s: &'static Scenario| {
         let begun = Instant::now();
-        let mut script = Script::new(cast, s.name, number(s));
+        let mut script = Script::new(cast, s.name, number(s), s.sctp);
         if let Err(error) = (s.run)(&mut script) {
             script.broke_off(&error);
         }
         let (steps, failures) = script.finish();
+        progress(begun, format!("{}/{}: {}", variant.name, setting.name, s.name));
         let mut line = Line::new(variant.name, setting.name, s.name);
         (line.rows, line.failures, line.took) = (steps, failures, begun.elapsed());
         line

@@ -12,7 +12,7 @@ use proxier_core::ids::Protocol;
 use super::plan::FIRST_CLIENT_PORT;
 use super::predict::{Expected, Prediction};
 use super::stage::Cast;
-use crate::traffic::{Seen, connect_here, exchange_here};
+use crate::traffic::{Seen, associate_here, connect_here, exchange_here, has_sctp};
 
 /// How long an answer may take.
 pub const ANSWER: Duration = Duration::from_secs(3);
@@ -95,7 +95,11 @@ pub fn silence(cast: &Cast<'_>) -> Duration {
 /// Can it be observed?
 #[must_use]
 pub fn has_sockets(prediction: &Prediction) -> bool {
-    matches!(prediction.protocol, Some(Protocol::Tcp | Protocol::Udp))
+    match prediction.protocol {
+        Some(Protocol::Tcp | Protocol::Udp) => true,
+        Some(Protocol::Sctp) => has_sctp().is_ok(),
+        None => false,
+    }
 }
 
 fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
@@ -104,9 +108,9 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
     let limit = if expected.contains(&Expected::Silence) {
         silence(cast)
     } else if expected.contains(&Expected::Refused) {
-        pace.patience.of(REFUSAL)
+        cast.slowest.answer(REFUSAL, pace.patience)
     } else {
-        pace.patience.of(ANSWER)
+        cast.slowest.answer(ANSWER, pace.patience)
     };
     let waits = expected.contains(&Expected::Silence) || expected.contains(&Expected::Refused);
     let of = |(full, thin)| pace.connections(full, thin);
@@ -142,6 +146,9 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
             }
         };
         let stop = !expected.contains(&met);
+        if stop && met == Expected::Silence {
+            cast.slowest.record_none();
+        }
         *out.met.entry(met).or_default() += 1;
         if stop {
             break;
@@ -154,6 +161,7 @@ fn one(prediction: &Prediction, port: u16, limit: Duration) -> Seen {
     let from = Some(SocketAddr::new(prediction.from, port));
     match prediction.protocol {
         Some(Protocol::Udp) => exchange_here(from, prediction.to, limit),
+        Some(Protocol::Sctp) => associate_here(from, prediction.to, limit),
         _ => connect_here(from, prediction.to, limit),
     }
 }

@@ -26,7 +26,7 @@ use crate::manifests::Folder;
 use crate::pace::{Pace, Slowest};
 use crate::process;
 use crate::topology::NODE_NETWORK;
-use crate::traffic::{Listen, Seen, Server, connect_here};
+use crate::traffic::{Listen, Seen, Server, connect_here, has_sctp};
 use crate::world::World;
 
 /// How long the agents may take to bring a state into the kernel.
@@ -80,6 +80,7 @@ impl Stage {
             let listen = match protocol {
                 Protocol::Tcp => Listen::Tcp(*address),
                 Protocol::Udp => Listen::Udp(*address),
+                Protocol::Sctp if has_sctp().is_ok() => Listen::Sctp(*address),
                 Protocol::Sctp => continue,
             };
             sockets.entry(namespace).or_default().push(listen);
@@ -116,13 +117,15 @@ impl Stage {
 fn sockets<T: Into<std::net::IpAddr>>(addresses: [T; 2]) -> Vec<Listen> {
     let of = |address: std::net::IpAddr| {
         let at = |port| SocketAddr::new(address, port);
-        [
+        let sctp = has_sctp().is_ok().then(|| Listen::Sctp(at(plan::PORT)));
+        let others = [
             Listen::Tcp(at(plan::PORT)),
             Listen::Tcp(at(plan::PORT + 1)),
             Listen::Udp(at(plan::PORT)),
             Listen::Udp(at(plan::PORT + 1)),
             Listen::Lasting(at(plan::LASTING)),
-        ]
+        ];
+        others.into_iter().chain(sctp)
     };
     addresses.into_iter().flat_map(|a| of(a.into())).collect()
 }
@@ -220,6 +223,24 @@ impl<'a> Cast<'a> {
             agents.push(Agent::start(&self.launch, node.name)?);
         }
         Ok(())
+    }
+
+    /// Gives the backend's option this value, or with null its default, for agents that are started from now on.
+    ///
+    /// # Errors
+    /// When the file of the configuration cannot be read or written.
+    pub fn set_option(&self, key: &str, value: Value) -> anyhow::Result<()> {
+        let path = self.launch.config.as_ref().context("no file of the configuration")?;
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+        let mut config: Value = serde_json::from_str(&text)?;
+        let options = config.get_mut(self.variant.backend).and_then(Value::as_object_mut);
+        let options = options.with_context(|| format!("no section {}", self.variant.backend))?;
+        if value.is_null() {
+            options.remove(key);
+        } else {
+            options.insert(key.to_owned(), value);
+        }
+        fs::write(path, format!("{config:#}\n")).with_context(|| format!("writing {}", path.display()))
     }
 
     /// Stops the agents; their rules stay.

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::facts::NodeView;
 use super::nature;
+use super::row::Caller;
 use crate::saved::Tables;
 use crate::scenario::Layout;
 
@@ -29,6 +30,30 @@ impl Rules {
     }
 }
 
+/// Whose TCP is refused by a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resets {
+    /// Everybody's.
+    All,
+    /// That of packets that come to the node, from its pods as well.
+    Arriving,
+    /// Nobody's.
+    None,
+}
+
+impl Resets {
+    /// Is this caller's TCP?
+    #[must_use]
+    pub fn has(self, caller: Caller) -> bool {
+        let own = matches!(caller, Caller::Host(_) | Caller::Loopback(_) | Caller::Vip);
+        match self {
+            Self::All => true,
+            Self::Arriving => !own,
+            Self::None => false,
+        }
+    }
+}
+
 /// One way to run the agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
@@ -40,12 +65,14 @@ pub struct Variant {
     section: &'static str,
     /// How its rules are read.
     pub rules: Rules,
-    /// Refuses TCP by a reset, which clients on the node itself heed at once.
-    pub resets_tcp: bool,
+    /// Whose TCP is refused by a reset, which clients on the node itself heed at once.
+    pub resets_tcp: Resets,
     /// What a host sends to itself may get another source that it has: one of its gaps.
     pub masquerades_itself: bool,
     /// Node ports answer on IPv4 loopback, where the node port addresses hold it.
     pub localhost_node_ports: bool,
+    /// Services of rows that would do harm to all others: one of its gaps.
+    pub without: &'static [&'static str],
     /// What it does not do.
     pub gaps: &'static [Gap],
 }
@@ -57,6 +84,12 @@ impl Variant {
     /// A text that is no JSON: a fault of the table below.
     pub fn section(&self) -> serde_json::Result<Value> {
         serde_json::from_str(self.section)
+    }
+
+    /// Is there a gap that this scenario checks?
+    #[must_use]
+    pub fn has_gap_in(&self, scenario: &str) -> bool {
+        self.gaps.iter().any(|gap| gap.checked_by == scenario)
     }
 }
 
@@ -87,27 +120,17 @@ impl Gap {
 /// What [`Variant::localhost_node_ports`] is called where gaps and abilities are told.
 pub const LOOPBACK: &str = "node ports on loopback addresses (localhostNodePorts)";
 
-const UDP_REMOVED: Gap = Gap::of_scenario(
-    "UDP flows of an endpoint that went away are cleared from connection tracking",
-    "a flow keeps its old endpoint for as long as it is used",
-    "udp-flow-of-removed-endpoint",
-);
-const UDP_BEFORE: Gap = Gap::of_scenario(
-    "UDP flows to a node port that began before its service are cleared from connection tracking",
-    "such a flow finds the closed port for as long as connection tracking remembers it",
-    "udp-flow-before-service",
-);
 const REFUSAL: Gap = Gap::of_scenario(
     "TCP is refused at once also where the client is a pod or process of this node",
     "refused by ICMP, which such a client minds only at its second attempt, one second later; a reset would be at once",
     "refusal-at-once",
 );
 
-const NFTABLES_GAPS: &[Gap] = &[
-    Gap::of_scenario(LOOPBACK, "left alone: a process of the host answers there, no service", "node-ports"),
-    UDP_REMOVED,
-    UDP_BEFORE,
-];
+const NFTABLES_GAPS: &[Gap] = &[Gap::of_scenario(
+    LOOPBACK,
+    "left alone: a process of the host answers there, no service",
+    "node-ports",
+)];
 
 /// Of kube-proxy's rules, not of how they are written (iptables spec 5.2 to 5.7, 5.13).
 const IPTABLES_GAPS: &[Gap] = &[
@@ -147,8 +170,6 @@ const IPTABLES_GAPS: &[Gap] = &[
         checked_by: "hairpin",
         instead: Some(nature::hairpin_elsewhere),
     },
-    UDP_REMOVED,
-    UDP_BEFORE,
     REFUSAL,
 ];
 
@@ -178,7 +199,36 @@ const IPVS_GAPS: &[Gap] = &[
         "where node ports do not answer, another address of the host takes its place: sets of node ports do not ask for the address",
         "node-ports",
     ),
-    UDP_BEFORE,
+    Gap::of_scenario(
+        "the external IP of a service may be another node's own address",
+        "this node takes the address for its own, too, and finds that node no more: such services are left out of the rows",
+        "external-ip-of-a-node",
+    ),
+    Gap::of_scenario(
+        "a client with affinity meets its endpoint at every address of the service",
+        "each address and port of the service has an affinity of its own, as virtual servers have",
+        "affinity-endpoint-leaves",
+    ),
+    Gap::of_scenario(
+        "source ranges that change hold for new connections",
+        "for established ones as well: the rules look at every packet, as kube-proxy's do",
+        "ranges-changed",
+    ),
+    Gap::of_scenario(
+        "TCP is refused at once also where the client is a process of this node",
+        "refused by ICMP by IPVS itself, which such a client minds only at its second attempt, one second later; everybody else's by a reset",
+        "refusal-at-once",
+    ),
+    Gap::of_scenario(
+        "a client with affinity that comes too late may go elsewhere",
+        "it stays for as long as IPVS remembers its last connection, too: two minutes after TCP ended, five after UDP's last packet",
+        "affinity-expires",
+    ),
+    Gap::of_scenario(
+        "established connections outlive their service",
+        "nothing comes back on them any more: the address is the host's no longer, and the virtual server that translates has gone",
+        "service-removed",
+    ),
 ];
 
 /// Every backend, layout and variant.
@@ -197,9 +247,10 @@ pub const VARIANTS: [Variant; 5] = [
         backend: "ipvs",
         section: r#"{"ipvs": {"variant": "nft"}}"#,
         rules: Rules::VirtualServers,
-        resets_tcp: true,
+        resets_tcp: Resets::Arriving,
         masquerades_itself: true,
         localhost_node_ports: false,
+        without: &["external-is-node", "external-is-node-local", "external-is-node-none"],
         gaps: IPVS_GAPS,
     },
 ];
@@ -209,9 +260,10 @@ const NFTABLES: Variant = Variant {
     backend: "nftables",
     section: r#"{"nftables": {"layout": "chains"}}"#,
     rules: Rules::Nftables,
-    resets_tcp: true,
+    resets_tcp: Resets::All,
     masquerades_itself: false,
     localhost_node_ports: false,
+    without: &[],
     gaps: NFTABLES_GAPS,
 };
 
@@ -220,8 +272,9 @@ const IPTABLES: Variant = Variant {
     backend: "iptables",
     section: r#"{"iptables": {"variant": "nft"}}"#,
     rules: Rules::Iptables(Tables::Nft),
-    resets_tcp: false,
+    resets_tcp: Resets::None,
     masquerades_itself: false,
     localhost_node_ports: true,
+    without: &[],
     gaps: IPTABLES_GAPS,
 };

@@ -114,7 +114,7 @@ pub(super) fn open_tcp(from: Option<SocketAddr>, to: SocketAddr, timeout: Durati
 }
 
 /// A kernel time value.
-fn time_value(duration: Duration) -> TimeVal {
+pub(super) fn time_value(duration: Duration) -> TimeVal {
     let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     TimeVal::new(micros / 1_000_000, micros % 1_000_000)
 }

@@ -19,6 +19,8 @@ pub enum Listen {
     Udp(SocketAddr),
     /// TCP: one answer per line, for as long as the client stays.
     Lasting(SocketAddr),
+    /// SCTP: as [`Listen::Lasting`], by associations.
+    Sctp(SocketAddr),
 }
 
 /// A server with a thread per socket, which costs nothing while nobody calls; ends when dropped.
@@ -136,6 +138,7 @@ impl Bound {
         Ok(match listen {
             Listen::Tcp(address) => Self::Tcp(TcpListener::bind(address)?),
             Listen::Lasting(address) => Self::Lasting(TcpListener::bind(address)?),
+            Listen::Sctp(address) => Self::Lasting(super::sctp::listener(*address)?),
             Listen::Udp(address) => Self::Udp(UdpSocket::bind(address)?),
         })
     }
@@ -164,6 +167,8 @@ fn serve_lasting(listener: &TcpListener, name: &str, open: &Open) {
     std::thread::scope(|scope| {
         while !open.ended() {
             if let Ok((stream, client)) = listener.accept()
+                // An association takes over its listener's limit.
+                && stream.set_read_timeout(None).is_ok()
                 && let Some(number) = open.begins(&stream)
             {
                 scope.spawn(move || {

@@ -1,6 +1,7 @@
 //! The machine's kernel: Debian's cloud kernel, downloaded and unpacked, never installed.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -166,12 +167,16 @@ fn earlier(cache: &Path) -> anyhow::Result<Option<String>> {
     Ok(names.pop())
 }
 
-/// Removes the files and folders whose names begin with `prefix` and are not `keep`.
+/// Removes the files and folders whose names begin with `prefix` and not with `keep`, under which another process may be writing the same. Nor does it
+/// matter when another one removes them.
 pub(crate) fn remove_others(folder: &Path, prefix: &str, keep: &str) -> anyhow::Result<()> {
-    for name in names(folder)?.iter().filter(|name| name.starts_with(prefix) && *name != keep) {
+    for name in names(folder)?.iter().filter(|name| name.starts_with(prefix) && !name.starts_with(keep)) {
         let path = folder.join(name);
         let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.with_context(|| format!("cannot remove {}", path.display()))?,
+        }
     }
     Ok(())
 }
@@ -226,12 +231,12 @@ mod tests {
     #[test]
     fn only_others_of_the_same_kind_are_removed() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["base-1", "base-2", "kernel"] {
+        for name in ["base-1", "base-2", "base-2-77", "kernel"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         fs::create_dir(folder.path().join("base-3")).unwrap();
         remove_others(folder.path(), "base-", "base-2").unwrap();
-        assert_eq!(names(folder.path()).unwrap(), ["base-2", "kernel"]);
+        assert_eq!(names(folder.path()).unwrap(), ["base-2", "base-2-77", "kernel"]);
     }
 
     #[test]

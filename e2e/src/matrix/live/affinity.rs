@@ -78,6 +78,15 @@ pub(super) fn endpoint_leaves(script: &mut Script<'_>) -> anyhow::Result<()> {
         let met = script.servers(way, TCP, 1)?;
         let home =
             back.iter().find(|((w, port), _)| (w.from, w.family, *port) == (way.from, way.family, TCP));
+        if script.is_a_gap() {
+            // Which one that is, is left to chance; it may be the same.
+            script.check(
+                format!("gap: {way} meets an endpoint of its own"),
+                met.len() == 1,
+                format!("{met:?}"),
+            );
+            continue;
+        }
         let same = home.is_some_and(|(_, home)| met.iter().eq([home]));
         script.check(format!("{way} meets the client's endpoint"), same, format!("{met:?}"));
     }
@@ -121,10 +130,12 @@ pub(super) fn expires(script: &mut Script<'_>) -> anyhow::Result<()> {
     let later = homes(script)?;
     let moved = first.iter().zip(&later).filter(|(a, b)| a != b).count();
     script.check("clients that come too late are served", all_served(&later), census(&later));
-    script.check(
-        "some of those that come too late go elsewhere",
-        moved > 0,
-        format!("{moved} of {}", later.len()),
-    );
+    let (what, holds) = if script.is_a_gap() {
+        let gap = "gap: clients that come too late stay, too (if they do not, remove the gap's declaration)";
+        (gap, moved == 0)
+    } else {
+        ("some of those that come too late go elsewhere", moved > 0)
+    };
+    script.check(what, holds, format!("{moved} of {}", later.len()));
     Ok(())
 }

@@ -1,13 +1,16 @@
 //! Changes of endpoints, policies, ranges and whole services. Established connections survive all of them.
 
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use proxier_core::ids::IpFamily;
 use proxier_core::model::TrafficPolicy::Local;
 
 use super::script::{Calls, LASTING, Script, TCP, UDP, ways};
 use crate::matrix::row::{Caller, Place};
 use crate::matrix::shape::EndpointShape;
+use crate::virtual_servers;
 
 const BOTH: [&str; 2] = ["one", "three"];
 
@@ -77,7 +80,7 @@ pub(super) fn service_removed(script: &mut Script<'_>) -> anyhow::Result<()> {
     let of = |wanted: fn(Place) -> bool| ways().into_iter().filter(|w| wanted(w.place)).collect::<Vec<_>>();
     script.is_silent("removed", &of(|p| p == Place::ClusterIp), &[TCP, UDP])?;
     script.is_refused("removed, a closed port", &of(|p| matches!(p, Place::NodePort(_))), &[TCP, UDP])?;
-    script.last("removed", &mut kept);
+    script.last_but_for_the_gap("removed", &mut kept);
     script.put(&shape)?;
     script.meets("there again", &ways(), &[TCP, UDP], &BOTH)
 }
@@ -120,7 +123,7 @@ pub(super) fn ranges_changed(script: &mut Script<'_>) -> anyhow::Result<()> {
     shape.ranges = vec!["172.30.0.6/32", "fd00:30::6/128"];
     script.put(&shape)?;
     script.is_silent("out of the ranges", &vip, &[TCP, UDP])?;
-    script.last("out of the ranges", &mut kept);
+    script.last_but_for_the_gap("out of the ranges", &mut kept);
     shape.ranges.extend(["172.30.0.5/32", "fd00:30::5/128"]);
     script.put(&shape)?;
     script.meets("in the ranges again", &vip, &[TCP, UDP], &BOTH)
@@ -165,4 +168,39 @@ pub(super) fn churn(script: &mut Script<'_>) -> anyhow::Result<()> {
     script.check("both families took part", families * 2 == ways().len(), families);
     script.put(&shape.on(&["three"]))?;
     script.meets("at rest", &ways(), &[TCP, UDP], &["three"])
+}
+
+/// With IPVS a node has every external IP as its own address. Where that is another node's, the way to that node is lost, and comes back with the
+/// service's end.
+pub(super) fn external_ip_of_a_node(script: &mut Script<'_>) -> anyhow::Result<()> {
+    let topology = script.cast.stage.world.topology();
+    let address = topology.node("worker").context("no worker")?.addresses.v4;
+    let mut shape = script.service().on(&["three"]);
+    shape.external_at = Some("worker");
+    script.put_only(&shape)?;
+    for (node, wanted) in [("worker2", true), ("worker", false)] {
+        let seen = binds(script, node, address, wanted)?;
+        script.check(
+            format!("gap: {node} has {address} on kube-ipvs0, unless it is its own: {wanted}"),
+            seen == wanted,
+            seen,
+        );
+    }
+    script.put_only(&script.service().on(&["three"]))?;
+    let seen = binds(script, "worker2", address, false)?;
+    script.check("the address goes with the service", !seen, seen);
+    script.put(&script.service().on(&BOTH))?;
+    script.meets("the way is there again", &ways(), &[TCP, UDP], &BOTH)
+}
+
+/// Is the address on the node's `kube-ipvs0`? Waits for what is wanted.
+fn binds(script: &Script<'_>, node: &str, address: Ipv4Addr, wanted: bool) -> anyhow::Result<bool> {
+    let begun = Instant::now();
+    loop {
+        let seen = virtual_servers::device(node)?.contains(&format!("{address}/32"));
+        if seen == wanted || begun.elapsed() > script.patience().of(Duration::from_secs(5)) {
+            return Ok(seen);
+        }
+        std::thread::sleep(BEAT);
+    }
 }

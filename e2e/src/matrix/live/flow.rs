@@ -1,13 +1,14 @@
-//! UDP flows and refusals: where connection tracking or the kernel's ways decide what a client sees.
+//! UDP flows, SCTP associations and refusals: where connection tracking or the kernel's ways decide what a client sees.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use proxier_core::ids::IpFamily;
 
-use super::script::{Script, TCP, UDP, Way, name, ways};
+use super::script::{SCTP, Script, TCP, UDP, Way, name, ways};
 use crate::matrix::observe::ANSWER;
 use crate::matrix::row::{Caller, Place};
+use crate::matrix::shape::EndpointShape;
 use crate::traffic::{Lasting, Seen};
 
 /// How long a flow may take to be moved, once the rules are in force.
@@ -24,6 +25,32 @@ fn moves(script: &mut Script<'_>, what: &str, flow: &mut Lasting, server: &str) 
         thread::sleep(Duration::from_millis(20));
     };
     script.check(format!("{what} moves to {server}"), seen == server, seen);
+}
+
+/// SCTP associations last as TCP connections do while endpoints come and go, and new ones go where they must.
+pub(super) fn associations(script: &mut Script<'_>) -> anyhow::Result<()> {
+    const BOTH: [&str; 2] = ["one", "three"];
+    let shape = script.service();
+    script.put(&shape.clone().on(&BOTH))?;
+    let mut kept = Vec::new();
+    for way in ways() {
+        kept.extend(script.stay_with(way, SCTP, &BOTH)?);
+    }
+    script.last("before", &mut kept);
+    let draining = [EndpointShape::draining("one"), EndpointShape::ready("three")];
+    for (when, shape) in
+        [("one drains", shape.clone().endpoints(draining)), ("one is removed", shape.clone().on(&["three"]))]
+    {
+        script.put(&shape)?;
+        script.meets(when, &ways(), &[SCTP], &["three"])?;
+        script.last(when, &mut kept);
+    }
+    script.put(&shape.clone().on(&[]))?;
+    script.is_refused("without endpoints", &ways(), &[SCTP])?;
+    script.put(&shape.on(&BOTH))?;
+    script.meets("with both again", &ways(), &[SCTP], &BOTH)?;
+    script.last("with both again", &mut kept);
+    Ok(())
 }
 
 /// A flow in use keeps its endpoint as long as that is there, however busy it is, and is served by another one when it is gone; the last
@@ -111,10 +138,10 @@ const AT_ONCE: Duration = Duration::from_millis(200);
 /// Refused at once: UDP by an ICMP error; TCP by a reset, since a client on the node heeds an ICMP error at its second attempt only.
 pub(super) fn refusal(script: &mut Script<'_>) -> anyhow::Result<()> {
     script.put(&script.service().on(&[]))?;
-    let mut ports = vec![TCP, UDP];
-    if !script.cast.variant.resets_tcp {
-        ports.remove(0);
-        let all: Vec<_> = ways().into_iter().map(|way| (way, TCP)).collect();
+    let resets = script.cast.variant.resets_tcp;
+    let (at_once, slow): (Vec<Way>, Vec<Way>) = ways().into_iter().partition(|way| resets.has(way.from));
+    if !slow.is_empty() {
+        let all: Vec<_> = slow.into_iter().map(|way| (way, TCP)).collect();
         // Who learns of it at once is a matter of which processor was quicker.
         let mut late = false;
         for _ in 0..script.patience().tries() {
@@ -130,9 +157,9 @@ pub(super) fn refusal(script: &mut Script<'_>) -> anyhow::Result<()> {
         let what = "gap: TCP is refused at the second attempt (if it always is at the first, remove the gap's declaration)";
         script.check(what, late, "all at the first");
     }
-    for port in ports {
+    for (port, ways) in [(TCP, at_once), (UDP, ways())].into_iter().filter(|(_, ways)| !ways.is_empty()) {
         let mut times = Vec::new();
-        for way in ways() {
+        for way in ways {
             let (seen, took) = best(script, way, port)?;
             let what = format!("port {port} is refused at the first attempt: {way}");
             script.check(

@@ -7,17 +7,17 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use proxier_core::ids::{IpFamily, Protocol};
+use proxier_core::ids::IpFamily;
 
 use crate::matrix::observe::{ANSWER, silence};
 use crate::matrix::plan;
 use crate::matrix::predict::World;
 use crate::matrix::row::{Caller, Place, Row};
-use crate::matrix::shape::{Shape, service, tcp, udp};
+use crate::matrix::shape::{Shape, sctp, service, tcp, udp};
 use crate::matrix::stage::Cast;
 use crate::matrix::table::Failure;
 use crate::pace::Patience;
-use crate::traffic::{Lasting, Seen, connect_here, exchange_here};
+use crate::traffic::{Lasting, Seen, associate_here, connect_here, exchange_here};
 use proxier_sys::netns::Netns;
 
 /// Places of a scenario's ports in its service.
@@ -26,6 +26,8 @@ pub(super) const TCP: usize = 0;
 pub(super) const LASTING: usize = 1;
 /// The UDP port.
 pub(super) const UDP: usize = 2;
+/// The SCTP port, of scenarios that are about SCTP; its associations last.
+pub(super) const SCTP: usize = 3;
 
 /// Connections of [`Script::servers`], where everybody was met by then who must be; in full, and under a thin pace.
 const MANY: (usize, usize) = (20, 6);
@@ -86,22 +88,23 @@ pub struct Script<'a> {
     pub(super) cast: &'a Cast<'a>,
     name: &'static str,
     number: u8,
+    /// Its service has the port [`SCTP`], too.
+    sctp: bool,
     steps: usize,
     failures: Vec<Failure>,
 }
 
 impl<'a> Script<'a> {
-    pub(super) fn new(cast: &'a Cast<'a>, name: &'static str, number: u8) -> Self {
-        Self { cast, name, number, steps: 0, failures: Vec::new() }
+    pub(super) fn new(cast: &'a Cast<'a>, name: &'static str, number: u8, sctp: bool) -> Self {
+        Self { cast, name, number, sctp, steps: 0, failures: Vec::new() }
     }
 
-    /// The scenario's service: every kind of address, both families, a TCP port, one whose connections last, a UDP port.
+    /// The scenario's service: every kind of address, both families, a TCP port, one whose connections last, a UDP port, and an SCTP port where the
+    /// scenario is about that.
     pub(super) fn service(&self) -> Shape {
-        let mut shape = service(self.name).everywhere().ports([
-            tcp("http", 80),
-            tcp("lasting", 90).to(plan::LASTING),
-            udp("dns", 80),
-        ]);
+        let ports = [tcp("http", 80), tcp("lasting", 90).to(plan::LASTING), udp("dns", 80)];
+        let ports: Vec<_> = ports.into_iter().chain(self.sctp.then(|| sctp("m3ua", 80))).collect();
+        let mut shape = service(self.name).everywhere().ports(ports);
         (shape.number, shape.outer_number) = (self.number, self.number);
         shape
     }
@@ -138,7 +141,8 @@ impl<'a> Script<'a> {
         (self.steps, self.failures)
     }
 
-    fn ends(&self, way: Way, port: usize) -> anyhow::Result<(SocketAddr, SocketAddr)> {
+    /// The client's address and the service's, on a way.
+    pub(super) fn ends(&self, way: Way, port: usize) -> anyhow::Result<(SocketAddr, SocketAddr)> {
         let world = World {
             topology: self.cast.stage.world.topology(),
             views: &[],
@@ -169,11 +173,13 @@ impl<'a> Script<'a> {
 
     fn call_for(&self, way: Way, port: usize, limit: Duration) -> anyhow::Result<Seen> {
         let (from, to) = self.ends(way, port)?;
-        let udp = self.service().ports[port].protocol == Protocol::Udp;
         let one = || {
             let begun = Instant::now();
-            let seen =
-                if udp { exchange_here(Some(from), to, limit) } else { connect_here(Some(from), to, limit) };
+            let seen = match port {
+                UDP => exchange_here(Some(from), to, limit),
+                SCTP => associate_here(Some(from), to, limit),
+                _ => connect_here(Some(from), to, limit),
+            };
             if matches!(seen, Seen::Answered { .. }) {
                 self.cast.slowest.record(begun.elapsed());
             }
@@ -281,10 +287,10 @@ impl<'a> Script<'a> {
         let (from, to) = self.ends(way, port)?;
         let namespace = way.from.namespace();
         let limit = self.patience().of(ANSWER);
-        let opened = if port == UDP {
-            Lasting::udp(namespace, Some(from), to, limit)?
-        } else {
-            Lasting::tcp(namespace, Some(from), to, limit)?
+        let opened = match port {
+            UDP => Lasting::udp(namespace, Some(from), to, limit)?,
+            SCTP => Lasting::sctp(namespace, Some(from), to, limit)?,
+            _ => Lasting::tcp(namespace, Some(from), to, limit)?,
         };
         let mut lasting = opened.map_err(|seen| anyhow::anyhow!("{way}: no connection: {seen}"))?;
         let first = name(lasting.ask());
@@ -343,11 +349,44 @@ impl<'a> Script<'a> {
 
     /// Checks that connections still reach the server they began with.
     pub(super) fn last(&mut self, when: &str, kept: &mut [(Lasting, String)]) {
-        for (lasting, server) in kept {
-            let seen = name(lasting.ask());
-            self.check(format!("{when}: a connection stays with {server}"), seen == *server, seen);
+        for (server, seen) in ask(kept, Lasting::ask) {
+            self.check(format!("{when}: a connection stays with {server}"), seen == server, seen);
         }
     }
+
+    /// Has the backend a declared gap that this scenario checks?
+    pub(super) fn is_a_gap(&self) -> bool {
+        self.cast.variant.has_gap_in(self.name)
+    }
+
+    /// As [`Script::last`], or where that is a gap of the backend's, that they do not any more.
+    pub(super) fn last_but_for_the_gap(&mut self, when: &str, kept: &mut [(Lasting, String)]) {
+        if !self.is_a_gap() {
+            return self.last(when, kept);
+        }
+        let limit = silence(self.cast);
+        for (server, seen) in ask(kept, |lasting| lasting.ask_for(limit)) {
+            let what = format!(
+                "{when}: gap: a connection to {server} is answered no more (if it is, remove the gap's declaration)"
+            );
+            self.check(what, seen != server, seen);
+        }
+    }
+}
+
+/// Asks all at once; the server that each began with, and who answers now.
+fn ask(kept: &mut [(Lasting, String)], one: impl Fn(&mut Lasting) -> Seen + Sync) -> Vec<(String, String)> {
+    let one = &one;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = kept
+            .iter_mut()
+            .map(|(lasting, server)| (server.clone(), scope.spawn(move || name(one(lasting)))))
+            .collect();
+        let joined = threads
+            .into_iter()
+            .map(|(server, thread)| (server, thread.join().unwrap_or_else(|payload| resume_unwind(payload))));
+        joined.collect()
+    })
 }
 
 /// The server's name, or what came back instead of an answer.
