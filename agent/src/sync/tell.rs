@@ -5,23 +5,26 @@ use std::time::Duration;
 use proxier_core::driver::{Instance, SyncReport};
 use proxier_core::snapshot::Snapshot;
 
+/// The loop's: whoever filters its log need not know which file a line is from.
+const TARGET: &str = "agent::sync";
+
 /// Removes what a backend left behind when another one ran here. What cannot be removed is told and left.
 pub(super) fn clear(mut replaced: Box<dyn Instance>) {
     let (backend, family) = (replaced.name(), replaced.family());
     match replaced.cleanup() {
         Ok(report) => {
             if !report.removed.is_empty() {
-                tracing::info!(backend, %family, objects = report.removed.len(), "removed what another backend left");
+                tracing::info!(target: TARGET, backend, %family, objects = report.removed.len(), "removed what another backend left");
             }
             for what in report.removed {
-                tracing::debug!(backend, %family, what = %what, "removed");
+                tracing::debug!(target: TARGET, backend, %family, what = %what, "removed");
             }
             for what in report.stayed {
-                tracing::warn!(backend, %family, what = %what, "another backend's leftover stays");
+                tracing::warn!(target: TARGET, backend, %family, what = %what, "another backend's leftover stays");
             }
         }
         Err(error) => {
-            tracing::warn!(backend, %family, error = %error.source, "cannot remove what another backend left");
+            tracing::warn!(target: TARGET, backend, %family, error = %error.source, "cannot remove what another backend left");
         }
     }
 }
@@ -29,18 +32,18 @@ pub(super) fn clear(mut replaced: Box<dyn Instance>) {
 pub(super) fn tell_report(instance: &dyn Instance, report: &SyncReport, took: Duration, first: bool) {
     let (backend, family) = (instance.name(), instance.family());
     for setback in &report.setbacks {
-        tracing::warn!(backend, %family, error = %setback, "plan refused; tried again");
+        tracing::warn!(target: TARGET, backend, %family, error = %setback, "plan refused; tried again");
     }
     for refused in &report.refused {
-        tracing::error!(backend, %family, service.port = %refused.port, reason = %refused.reason, "service port set aside");
+        tracing::error!(target: TARGET, backend, %family, service.port = %refused.port, reason = %refused.reason, "service port set aside");
     }
     for unsupported in &report.unsupported {
-        tracing::warn!(backend, %family, service.port = %unsupported.port, feature = %unsupported.feature, "not supported");
+        tracing::warn!(target: TARGET, backend, %family, service.port = %unsupported.port, feature = %unsupported.feature, "not supported");
     }
     if report.operations == 0 && !first {
         return;
     }
-    tracing::info!(
+    tracing::info!(target: TARGET,
         backend,
         %family,
         generation = report.generation.0,
@@ -61,7 +64,7 @@ pub(super) fn tell_conflicts(old: Option<&Snapshot>, new: &Snapshot) {
         let before = change.old.as_ref().map_or(&[][..], |p| &p.conflicts);
         let Some(port) = &change.new else { continue };
         for conflict in port.conflicts.iter().filter(|c| !before.contains(c)) {
-            tracing::warn!(
+            tracing::warn!(target: TARGET,
                 service.port = %port.name,
                 frontend = %conflict.frontend,
                 winner = %conflict.winner,
