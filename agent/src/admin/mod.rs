@@ -1,6 +1,6 @@
 //! What an operator asks a running agent: how it is, what was decided and why, what is written, what happened lately.
 //!
-//! An [`Observer`] follows the sync loop and writes down a little after each step: into [`Metrics`] for machines, onto a [`Board`]
+//! An [`Observer`](crate::sync::Observer) follows the sync loop and writes down a little after each step: into [`Metrics`] for machines, onto a [`Board`]
 //! for people. Everything else happens on other threads: [`Pages`] answers on `metricsBindAddress`, [`Desk`] on a socket in the file system.
 //! Snapshots are shared references, so what is printed of them costs the loop nothing; a lock is held for as long as it takes to copy some.
 //!

@@ -31,7 +31,7 @@ struct Seen {
     durations: BTreeMap<(String, String), Histogram>,
 }
 
-/// Counts requests. What it keeps is bounded by the number of methods, codes and [`HOSTS`].
+/// Counts requests. What it keeps is bounded by the number of methods, codes and hosts that are told apart.
 #[derive(Debug, Default)]
 pub struct ClientMetrics(Mutex<Seen>);
 

@@ -65,8 +65,8 @@ pub(super) fn tell_conflicts(old: Option<&Snapshot>, new: &Snapshot) {
         let Some(port) = &change.new else { continue };
         for conflict in port.conflicts.iter().filter(|c| !before.contains(c)) {
             tracing::warn!(target: TARGET,
-                service.port = %port.name,
                 frontend = %conflict.frontend,
+                service.port = %port.name,
                 winner = %conflict.winner,
                 "frontend belongs to an older service"
             );
