@@ -87,27 +87,17 @@ impl Gap {
 /// What [`Variant::localhost_node_ports`] is called where gaps and abilities are told.
 pub const LOOPBACK: &str = "node ports on loopback addresses (localhostNodePorts)";
 
-const UDP_REMOVED: Gap = Gap::of_scenario(
-    "UDP flows of an endpoint that went away are cleared from connection tracking",
-    "a flow keeps its old endpoint for as long as it is used",
-    "udp-flow-of-removed-endpoint",
-);
-const UDP_BEFORE: Gap = Gap::of_scenario(
-    "UDP flows to a node port that began before its service are cleared from connection tracking",
-    "such a flow finds the closed port for as long as connection tracking remembers it",
-    "udp-flow-before-service",
-);
 const REFUSAL: Gap = Gap::of_scenario(
     "TCP is refused at once also where the client is a pod or process of this node",
     "refused by ICMP, which such a client minds only at its second attempt, one second later; a reset would be at once",
     "refusal-at-once",
 );
 
-const NFTABLES_GAPS: &[Gap] = &[
-    Gap::of_scenario(LOOPBACK, "left alone: a process of the host answers there, no service", "node-ports"),
-    UDP_REMOVED,
-    UDP_BEFORE,
-];
+const NFTABLES_GAPS: &[Gap] = &[Gap::of_scenario(
+    LOOPBACK,
+    "left alone: a process of the host answers there, no service",
+    "node-ports",
+)];
 
 /// Of kube-proxy's rules, not of how they are written (iptables spec 5.2 to 5.7, 5.13).
 const IPTABLES_GAPS: &[Gap] = &[
@@ -147,8 +137,6 @@ const IPTABLES_GAPS: &[Gap] = &[
         checked_by: "hairpin",
         instead: Some(nature::hairpin_elsewhere),
     },
-    UDP_REMOVED,
-    UDP_BEFORE,
     REFUSAL,
 ];
 
@@ -178,7 +166,6 @@ const IPVS_GAPS: &[Gap] = &[
         "where node ports do not answer, another address of the host takes its place: sets of node ports do not ask for the address",
         "node-ports",
     ),
-    UDP_BEFORE,
 ];
 
 /// Every backend, layout and variant.
