@@ -309,7 +309,7 @@ fn main() {
     let (stale, snapshot) = bench.node.endpoints(1..=1);
     bench.pass(&stale, &snapshot);
     bench.gone("one endpoint gone", 1, false, &mut table);
-    bench.gone("six endpoints gone", 6, false, &mut table);
+    bench.gone("four endpoints gone", 4, false, &mut table);
     bench.gone("a hundred endpoints gone", 100, false, &mut table);
     bench.gone("everything, as after a start", 1, true, &mut table);
     let mut bench = Bench::new(false, here);

@@ -24,6 +24,15 @@ pub(crate) fn benches(metadata: &Metadata) -> Vec<(String, String)> {
     targets(metadata, &TargetKind::Bench)
 }
 
+/// The packages whose kernel tests all run on the second kernel as well: their manifests say `second-kernel = "whole"` in
+/// `[package.metadata.proxier]`.
+pub(crate) fn whole_on_second_kernel(metadata: &Metadata) -> Vec<String> {
+    let says_so = |package: &&cargo_metadata::Package| {
+        package.metadata.pointer("/proxier/second-kernel").and_then(|v| v.as_str()) == Some("whole")
+    };
+    metadata.workspace_packages().into_iter().filter(says_so).map(|p| p.name.to_string()).collect()
+}
+
 /// Whether `package` has a program of this name.
 pub(crate) fn has_binary(metadata: &Metadata, package: &str, name: &str) -> bool {
     targets(metadata, &TargetKind::Bin).iter().any(|(p, n)| p == package && n == name)
@@ -49,6 +58,13 @@ mod tests {
         assert!(has_binary(&metadata, "agent", "proxier"));
         assert!(has_binary(&metadata, "e2e", "proxier-lab"));
         assert!(!has_binary(&metadata, "e2e", "proxier"));
+    }
+
+    #[test]
+    fn packages_say_that_a_second_kernel_is_asked() {
+        let whole = whole_on_second_kernel(&load().unwrap());
+        assert!(whole.iter().any(|name| name == "proxier-sys"), "{whole:?}");
+        assert!(!whole.iter().any(|name| name == "xtask"), "{whole:?}");
     }
 
     #[test]

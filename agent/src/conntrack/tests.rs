@@ -298,12 +298,12 @@ fn a_restart_looks_at_every_udp_flow_once() {
 #[test]
 fn many_places_are_one_listing() {
     let (mut node, fake) = (Node::new(), table());
-    node.endpoints(1..=7);
-    assert_eq!(fake.sweep(&node.search([7]), &mut true).0.walks, 6);
-    assert_eq!(fake.asked().len(), 6 + 3);
+    node.endpoints(1..=5);
+    assert_eq!(fake.sweep(&node.search([5]), &mut true).0.walks, 4);
+    assert_eq!(fake.asked().len(), 4 + 3, "and a deletion where there was something");
     let fake = table();
-    node.endpoints(1..=8);
-    let (tally, _) = fake.sweep(&node.search([8]), &mut true);
+    node.endpoints(1..=6);
+    let (tally, _) = fake.sweep(&node.search([6]), &mut true);
     assert_eq!((tally.walks, tally.deleted), (1, 7));
     assert_eq!(fake.asked()[0], Asked::List(Some(Filter::protocol(17))));
 }

@@ -285,10 +285,10 @@ fn without_the_right_it_is_said_that_it_is_missing() {
     let args = [
         &inside,
         "unshare",
-        "--net",
-        "setpriv",
-        "--bounding-set=-net_admin",
-        "--inh-caps=-net_admin",
+        "-n",
+        // In a user namespace of its own, which is not that of the network namespace.
+        "unshare",
+        "-U",
         this.to_str().unwrap(),
         "--ignored",
         "--exact",

@@ -3,6 +3,7 @@
 use anyhow::bail;
 
 use super::programs::Program;
+use crate::metadata;
 
 /// In a module of this name are tests that need the machine: what they try, this kernel may lack.
 pub(crate) const MODULE: &str = "machine::";
@@ -57,9 +58,6 @@ const EXCEPTIONS: &[Exception] = &[
     Exception { test: "tests::kernel::history::of_seed_2", reason: SLOW, always: false },
     Exception { test: "tests::kernel::history::of_seed_3", reason: SLOW, always: false },
 ];
-
-/// Packages of which [`Extent::Step`] has all tests: whatever they ask of the kernel, a second one is asked.
-const WHOLE: [&str; 2] = ["backend-nftables", "proxier-sys"];
 
 /// What of the lab's matrix is run in the machine.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +119,7 @@ pub(super) fn chosen(mut programs: Vec<Program>, extent: Extent) -> anyhow::Resu
         println!("not run in the machine: {line}");
     }
     if extent == Extent::Step {
-        let others = only_the_machines(&mut programs);
+        let others = only_the_machines(&mut programs, &metadata::whole_on_second_kernel(&metadata::load()?));
         println!(
             "not run in the machine: {others} tests that this machine's kernel has run (cargo xtask vm test runs them there)"
         );
@@ -146,10 +144,11 @@ fn without_exceptions(programs: &mut Vec<Program>, extent: Extent) -> Vec<String
     lines
 }
 
-/// Leaves the tests that need the machine, and those of some packages; returns how many there are beside them.
-fn only_the_machines(programs: &mut Vec<Program>) -> usize {
+/// Leaves the tests that need the machine, and all of the packages that say so: whatever they ask of the kernel, a second one is asked. Returns how
+/// many there are beside them.
+fn only_the_machines(programs: &mut Vec<Program>, whole: &[String]) -> usize {
     let mut others = 0;
-    for program in programs.iter_mut().filter(|p| !WHOLE.contains(&p.package.as_str())) {
+    for program in programs.iter_mut().filter(|p| !whole.contains(&p.package)) {
         let (own, other): (Vec<String>, Vec<String>) =
             std::mem::take(&mut program.tests).into_iter().partition(|test| needs_machine(test));
         others += other.len();
@@ -217,8 +216,8 @@ mod tests {
         assert!(needs_machine("machine::a") && needs_machine("kernel::tests::machine::b"));
         assert!(!needs_machine("kernel::machines::a") && !needs_machine("state_machine::b"));
         let mut programs =
-            vec![program("x", &["m::machine::a", "b"]), program("y", &["c"]), program(WHOLE[0], &["d"])];
-        assert_eq!(only_the_machines(&mut programs), 2);
+            vec![program("x", &["m::machine::a", "b"]), program("y", &["c"]), program("z", &["d"])];
+        assert_eq!(only_the_machines(&mut programs, &["z".to_owned()]), 2);
         assert_eq!((programs.len(), programs[0].tests.len(), programs[0].skipped.len()), (2, 1, 1));
         assert_eq!(programs[1].tests, ["d"], "all of it");
     }
