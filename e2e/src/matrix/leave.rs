@@ -47,14 +47,39 @@ fn left(rules: Rules, node: &str, family: &str) -> anyhow::Result<Option<String>
             format!("{saved}{}", virtual_servers::left(node)?)
         }
     };
-    let ours = |l: &&str| match rules {
-        Rules::Nftables => true,
-        Rules::Iptables(_) => l.replace("KUBE-FIREWALL", "").contains("KUBE-"),
-        Rules::VirtualServers => ["KUBE-", "kube-", "TCP", "UDP", "SCTP"].iter().any(|ours| l.contains(ours)),
-    };
-    let lines: Vec<&str> = text.lines().filter(ours).take(LINES).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| is_ours(rules, line)).take(LINES).collect();
     Ok((!lines.is_empty()).then(|| lines.join("\n")))
+}
+
+/// Is a line of what is there a service proxy's? Where `KUBE-FIREWALL` stands in rules, an earlier backend may have left it.
+fn is_ours(rules: Rules, line: &str) -> bool {
+    let line = line.replace("KUBE-FIREWALL", "");
+    match rules {
+        Rules::Nftables => true,
+        Rules::Iptables(_) => line.contains("KUBE-"),
+        Rules::VirtualServers => {
+            ["KUBE-", "kube-", "TCP", "UDP", "SCTP"].iter().any(|ours| line.contains(ours))
+        }
+    }
 }
 
 /// Lines shown of what is left.
 const LINES: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::saved::Tables;
+
+    #[test]
+    fn kubelets_chain_may_stay_and_nothing_else_of_ours() {
+        for rules in [Rules::Iptables(Tables::Nft), Rules::VirtualServers] {
+            assert!(!is_ours(rules, "-A INPUT -j KUBE-FIREWALL") && !is_ours(rules, ":KUBE-FIREWALL -"));
+            assert!(
+                is_ours(rules, "-A KUBE-FIREWALL -j KUBE-MARK-DROP") && is_ours(rules, ":KUBE-SERVICES -")
+            );
+        }
+        assert!(is_ours(Rules::VirtualServers, "TCP 0A600001:0050 rr"));
+        assert!(is_ours(Rules::VirtualServers, "kube-ipvs0 DOWN"));
+    }
+}
