@@ -245,6 +245,10 @@ impl SyncLoop {
         for lane in &mut self.lanes {
             lane.reconciler.set_policy(now, policy);
         }
+        // A service manager that asked for it waits for this (`systemd.service(5)`, `Type=notify-reload`); before the first sync `tell_ready` says it.
+        if self.ready {
+            self.notifier.ready("the configuration was read again");
+        }
     }
 
     /// The new instances know nothing of the kernel: their first sync is a full one, which takes over what is there.

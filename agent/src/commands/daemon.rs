@@ -8,6 +8,7 @@
 //!                           kernel
 //! ```
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -44,6 +45,8 @@ const PAGES: [(&str, &str); 2] = [("ComponentFlagz", "/flagz"), ("ComponentStatu
 const WAITING: usize = 64;
 
 pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
+    // Before it is read: what changes from here on is noticed.
+    let known = flags.config.as_deref().and_then(|file| fs::read(file).ok()).unwrap_or_default();
     let setup = Setup::from_flags(flags)?;
     setup.log()?;
     // What makes a start impossible comes before the first thing that is done.
@@ -62,8 +65,8 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
     }
     let (sender, receiver) = sync_channel(WAITING);
     let stop = StopSignal::new();
-    let result =
-        Daemon { setup, events, insight, sender, stop: stop.clone() }.serve(flags, instances, &receiver);
+    let result = Daemon { setup, known, events, insight, sender, stop: stop.clone() }
+        .serve(flags, instances, &receiver);
     drop(receiver);
     stop.raise();
     result?;
@@ -72,6 +75,8 @@ pub(super) fn run(flags: &ConfigFlags) -> anyhow::Result<Ended> {
 
 struct Daemon {
     setup: Setup,
+    /// The content of the configuration file that is in force.
+    known: Vec<u8>,
     events: SharedRecorder,
     insight: Arc<Insight>,
     sender: SyncSender<Message>,
@@ -92,7 +97,7 @@ impl Daemon {
         let reload = Reload::new(flags, setup, families.clone(), sender.clone(), notifier.another());
         self.heed_signals(reload.clone())?;
         self.watch_addresses();
-        reload.follow(flags.config.as_deref().map(Path::new), stop)?;
+        reload.follow(flags.config.as_deref().map(Path::new), self.known.clone(), stop)?;
         let servers = Servers::start().context("cannot start the thread of the HTTP servers")?;
         let node = setup.node_name()?;
         let health = health::start(health_options(&setup.config), node, &families, &servers, &self.events)?;

@@ -1,6 +1,5 @@
 //! The configuration, read again while the program runs: what can change does, the rest is told and stays.
 
-use std::fs;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,14 +68,18 @@ impl Reload {
         })))
     }
 
-    /// Reads again whenever the content of the file is another one, if there is a file.
+    /// Reads again whenever the content of the file is another one than before, if there is a file. `known` is what was there before it was read
+    /// at the start, so that a change in between is noticed.
     ///
     /// # Errors
     /// No thread can be started.
-    pub(super) fn follow(&self, file: Option<&Path>, stop: &StopSignal) -> std::io::Result<()> {
+    pub(super) fn follow(
+        &self,
+        file: Option<&Path>,
+        known: Vec<u8>,
+        stop: &StopSignal,
+    ) -> std::io::Result<()> {
         let Some(file) = file else { return Ok(()) };
-        // What was read at the start may be another content than what is there now: then it is read again at once, which changes nothing.
-        let known = fs::read(file).unwrap_or_default();
         let reload = self.clone();
         file_watch::watch(file, known, stop, move |_| reload.now("the file changed")).map(drop)
     }
@@ -196,6 +199,7 @@ fn fixed(path: &str, mode: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::*;

@@ -547,6 +547,8 @@ fn the_service_manager_hears_how_far_the_loop_is() {
     let loop_ = std::mem::replace(&mut bench.sync, other.sync);
     bench.sync = loop_.telling(Notifier::at(&path.into_os_string()).expect("a path"));
     bench.kernel().failures.push_back(RetryClass::Transient);
+    bench.step([Message::Settings(Box::new(settings(Policy::default())))]);
+    assert_eq!(heard(), [""; 0], "a reload before the rules are in force does not make it ready");
     bench.step([Message::Events(vec![service("a", 1), SourceEvent::Synced])]);
     let first = heard();
     assert!(first.contains(&"STATUS=fake IPv4: 0 of 1 service ports written".to_owned()), "{first:?}");
@@ -558,6 +560,12 @@ fn the_service_manager_hears_how_far_the_loop_is() {
     assert_eq!(second.iter().filter(|m| *m == ready).count(), 1, "{second:?}");
     bench.step([Message::Events(vec![service("b", 2)])]);
     assert!(!heard().iter().any(|m| m.starts_with("READY=1")), "told once");
+    bench.step([Message::Settings(Box::new(settings(Policy::default())))]);
+    assert_eq!(
+        heard(),
+        ["READY=1\nSTATUS=the configuration was read again"],
+        "whoever asked for a reload waits"
+    );
 }
 
 #[test]
