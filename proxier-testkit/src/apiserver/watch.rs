@@ -140,8 +140,9 @@ impl Watch {
         self.send_state(sender).await?;
         let mut bookmarks = begun.bookmarks;
         loop {
-            self.send_changes(sender).await?;
+            // Noted before the changes are sent: what comes while they are is a signal of its own.
             let now = *self.signal.borrow_and_update();
+            self.send_changes(sender).await?;
             if now.expiries != begun.expiries {
                 let version = self.cursor.load(Ordering::Relaxed);
                 let event = error_event(&Refusal::watch_expired(version, now.revision));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use proxier_testkit::apiserver::{ApiServer, BlockingApiServer, Protocols, Verb};
 use serde_json::{Value, json};
@@ -311,6 +312,30 @@ async fn compaction_does_not_disturb_a_running_watch() {
     let late = get(&server, &uri).await;
     assert_eq!(pairs(&told(&late)), [("ERROR", "")]);
     assert_eq!(late.events()[0].1["message"], format!("too old resource version: {from} ({})", from + 100));
+}
+
+#[tokio::test]
+async fn what_changes_while_the_reader_is_slow_comes_without_a_further_change() {
+    let server = server_with([]).await;
+    let uri = format!("/api/v1/services?watch=1&resourceVersion={}", server.revision());
+    let mut body = begin(server.address(), &Ask::get(&uri)).await.unwrap().into_body();
+    // More than all buffers on the way hold, so that the watch waits in the midst of it.
+    let mut large = service("a", "large");
+    for i in 0..64 {
+        large["metadata"]["annotations"] = json!({"padding": format!("{i}").repeat(100_000)});
+        server.put(large.clone()).unwrap();
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    server.put(service("a", "last")).unwrap();
+    let mut events = 0;
+    let all = async {
+        while events < 65 {
+            let data = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            events += data.iter().filter(|byte| **byte == b'\n').count();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.unwrap();
+    assert_eq!(events, 65);
 }
 
 #[tokio::test]
