@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn counts_are_summed_over_all_lines() {
-        let sum = |passed, failed| Tally { passed, failed, ignored: 0 };
+        let sum = |passed, failed| Tally { passed, failed, ..Tally::default() };
         assert_eq!(counted("echo '2 passed, 0 failed'; echo; echo '3 passed, 0 failed'").unwrap(), sum(5, 0));
         assert_eq!(counted("echo '2 passed, 1 failed'; exit 1").unwrap(), sum(2, 1));
     }

@@ -67,7 +67,22 @@ struct Outcome {
 impl Outcome {
     /// A step that does not get to count fails as one check.
     fn tally(&self) -> Tally {
-        self.result.as_ref().copied().unwrap_or(Tally { failed: 1, ..Tally::default() })
+        match &self.result {
+            Ok(tally) => tally.clone(),
+            Err(error) => Tally { failed: 1, failures: vec![format!("{error:#}")], ..Tally::default() },
+        }
+    }
+
+    /// A line for each check that failed, after the name of the step, and one for those whose names were not printed.
+    fn failures(&self) -> Vec<String> {
+        let Tally { failed, failures, .. } = self.tally();
+        let named = u64::try_from(failures.len()).unwrap_or(u64::MAX);
+        let mut lines: Vec<String> =
+            failures.iter().map(|failure| format!("{}: {failure}", self.name)).collect();
+        if let Some(unnamed) = failed.checked_sub(named).filter(|unnamed| *unnamed > 0) {
+            lines.push(format!("{}: {unnamed} more; see its output above", self.name));
+        }
+        lines
     }
 
     fn line(&self) -> String {
@@ -105,8 +120,17 @@ pub(crate) fn run(steps: &[Step], only: &[String]) -> anyhow::Result<()> {
 }
 
 fn summary(outcomes: &[Outcome]) -> Tally {
-    println!("\n== summary ==");
     let mut total = Tally::default();
+    let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.tally().failed > 0).collect();
+    if !failed.is_empty() {
+        println!("\n== failures ==");
+        for outcome in failed {
+            for line in outcome.failures() {
+                println!("{line}");
+            }
+        }
+    }
+    println!("\n== summary ==");
     for outcome in outcomes {
         println!("{}", outcome.line());
         total += outcome.tally();
@@ -224,6 +248,10 @@ fn lab() -> anyhow::Result<Tally> {
 mod tests {
     use super::*;
 
+    fn tally(passed: u64, failed: u64, ignored: u64) -> Tally {
+        Tally { passed, failed, ignored, failures: Vec::new() }
+    }
+
     fn outcome(result: anyhow::Result<Tally>) -> Outcome {
         Outcome { name: "step", took: Duration::from_millis(1500), result }
     }
@@ -232,14 +260,16 @@ mod tests {
     fn a_step_that_breaks_off_is_one_failure() {
         let broken = outcome(Err(anyhow::anyhow!("no compiler")));
         assert_eq!(broken.line(), "step           1.5 s  FAILED  no compiler");
-        let total = summary(&[broken, outcome(Ok(Tally { passed: 5, failed: 2, ignored: 7 }))]);
-        assert_eq!(total, Tally { passed: 5, failed: 3, ignored: 7 });
+        assert_eq!(broken.failures(), ["step: no compiler"]);
+        let total = summary(&[broken, outcome(Ok(tally(5, 2, 7)))]);
+        assert_eq!((total.passed, total.failed, total.ignored), (5, 3, 7));
     }
 
     #[test]
     fn a_step_with_failures_is_not_ok() {
-        let line = outcome(Ok(Tally { passed: 5, failed: 2, ignored: 0 })).line();
-        assert_eq!(line, "step           1.5 s  FAILED  5 passed, 2 failed");
+        let some = outcome(Ok(Tally { failures: vec!["test a ... FAILED".to_owned()], ..tally(5, 2, 0) }));
+        assert_eq!(some.line(), "step           1.5 s  FAILED  5 passed, 2 failed");
+        assert_eq!(some.failures(), ["step: test a ... FAILED", "step: 1 more; see its output above"]);
         assert_eq!(outcome(Ok(Tally::ONE)).line(), "step           1.5 s  ok      1 passed");
         assert_eq!(outcome(Ok(Tally::default())).line(), "step           1.5 s  not run");
     }
