@@ -16,11 +16,15 @@ use crate::takeover::{is_excluded, is_ours};
 /// How the kernel differs from a belief. Connections, and real servers that drain, are no difference.
 #[must_use]
 pub fn drift(belief: &Belief, seen: &Observed) -> Drift {
-    let desired = belief.desired();
+    drift_from(belief, &belief.desired(), seen)
+}
+
+/// The same, for whoever knows already what this belief says should be there.
+pub(crate) fn drift_from(belief: &Belief, desired: &Desired, seen: &Observed) -> Drift {
     let mut items = Vec::new();
-    services(belief, &desired, seen, &mut items);
-    sets(belief, &desired, seen, &mut items);
-    addresses(&desired, seen, &mut items);
+    services(belief, desired, seen, &mut items);
+    sets(belief, desired, seen, &mut items);
+    addresses(desired, seen, &mut items);
     rules(belief, seen, &mut items);
     items.sort_unstable();
     Drift { items }

@@ -16,8 +16,7 @@ use proxier_xtables::tool::Tools;
 use proxier_xtables::trial::scratch;
 
 use crate::apply::Applier;
-use crate::belief::Belief;
-use crate::environment::Environment;
+use crate::belief::{Belief, Desired};
 use crate::error::Error;
 use crate::kernel::{self, Kernel};
 use crate::observed::Observed;
@@ -103,24 +102,25 @@ impl Ipvs {
         Ok(kernel)
     }
 
-    fn observe(&mut self, env: &Environment) -> Result<Observed, Error> {
+    /// What the kernel holds, and what this belief says that it should.
+    fn observe(&mut self, belief: &Belief) -> Result<(Observed, Desired), Error> {
         let tools = self.tools()?;
         self.kernel()?;
         let Self { kernel: Some(kernel), runner, .. } = self else { return Err(Error::NoIpvs) };
-        observe::observe(kernel, runner, &tools, env)
+        observe::observe(kernel, runner, &tools, belief.environment(), || belief.desired())
     }
 
     /// What takes the kernel from what is there to what a full plan asks for. Entries of forms that this backend never writes go at once: there is no
     /// operation for them.
     fn differences(&mut self, plan: Plan) -> Result<Plan, Error> {
-        let seen = self.observe(plan.next.environment())?;
+        let (seen, desired) = self.observe(&plan.next)?;
         let family = self.family;
         for (id, set) in seen.sets.iter().filter(|(_, set)| !set.strange.is_empty()) {
             for refusal in self.kernel()?.sets.delete_strange(&id.name(family), &set.strange)? {
                 tracing::warn!(set = id.name(family), reason = refusal.reason, "entry of another form stays");
             }
         }
-        Ok(takeover::take_over(plan, &seen))
+        Ok(takeover::take_over_to(plan, &desired, &seen))
     }
 }
 
@@ -174,8 +174,8 @@ impl Backend for Ipvs {
     }
 
     fn verify(&mut self, belief: &Belief) -> Result<Drift, Error> {
-        let seen = self.observe(belief.environment())?;
-        Ok(diff::drift(belief, &seen))
+        let (seen, desired) = self.observe(belief)?;
+        Ok(diff::drift_from(belief, &desired, &seen))
     }
 
     fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, Error> {

@@ -23,32 +23,33 @@ use crate::wire::ipvs::{self, ServiceId};
 /// Chains of the hooks, from which ours are reached.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Everything of a family.
+/// Everything of a family, and what is worked out `beside` that, while the kernel prints its longest list.
 ///
 /// # Errors
 /// What cannot be read.
-pub(crate) fn observe(
+pub(crate) fn observe<T>(
     kernel: &mut Kernel,
     runner: &dyn Runner,
     tools: &Tools,
     env: &Environment,
-) -> Result<Observed, Error> {
+    beside: impl FnOnce() -> T,
+) -> Result<(Observed, T), Error> {
     let family = env.family;
     let chains = skeleton::names();
     let keep = |table: Table, name: &str| {
         BUILT_IN.contains(&name) || chains.iter().any(|c| c.table == table && *c.name == *name)
     };
     thread::scope(|scope| {
-        // What takes longest is read beside all the rest.
-        let listing = scope.spawn(Listing::read);
+        let listing = Listing::begin(scope);
         let dump = kernel.ipvs()?.dump()?;
         let sets = sets(kernel, family)?;
         let device = kernel.device.find()?.is_some();
         let bound = kernel.device.bound(family)?.into_iter().collect();
         let mut rules = saved::read(runner, tools, keep)?;
         respell(&mut rules, env);
-        let (services, reals) = kernel.ipvs()?.agreed(dump, Listing::of(listing)?)?;
-        Ok(Observed { services: of_family(services, reals, family), sets, device, bound, rules })
+        let beside = beside();
+        let (services, reals) = kernel.ipvs()?.agreed(dump, listing.end()?)?;
+        Ok((Observed { services: of_family(services, reals, family), sets, device, bound, rules }, beside))
     })
 }
 

@@ -36,7 +36,9 @@ impl Plan {
     /// [`take_over`](crate::takeover::take_over).
     #[must_use]
     pub fn steps(&self) -> &[Step] {
-        self.steps.get_or_init(|| takeover::differences(&self.next, &Observed::default(), &self.first).steps)
+        let nothing = Observed::default();
+        let steps = || takeover::differences(&self.next, &self.next.desired(), &nothing, &self.first).steps;
+        self.steps.get_or_init(steps)
     }
 
     /// What the kernel holds once the steps are in.

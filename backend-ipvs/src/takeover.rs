@@ -28,7 +28,13 @@ use crate::skeleton;
 /// A full plan as the differences from what was found.
 #[must_use]
 pub fn take_over(plan: Plan, seen: &Observed) -> Plan {
-    let found = differences(&plan.next, seen, &plan.first);
+    let desired = plan.next.desired();
+    take_over_to(plan, &desired, seen)
+}
+
+/// The same, for whoever knows already what the plan says should be there.
+pub(crate) fn take_over_to(plan: Plan, desired: &Desired, seen: &Observed) -> Plan {
+    let found = differences(&plan.next, desired, seen, &plan.first);
     let mut next = plan.next;
     next.drains = found.drains;
     Plan { full: false, steps: found.steps.into(), next, ..plan }
@@ -89,8 +95,12 @@ impl Members for Found<'_> {
 }
 
 /// What takes the kernel from what was found to what is wanted.
-pub(crate) fn differences(next: &Belief, seen: &Observed, first: &[ServiceName]) -> Differences {
-    let desired = next.desired();
+pub(crate) fn differences(
+    next: &Belief,
+    desired: &Desired,
+    seen: &Observed,
+    first: &[ServiceName],
+) -> Differences {
     let mut out = Sequence::new(in_order(next.ports.keys(), first));
     for id in SetId::ALL.into_iter().filter(|id| !seen.sets.contains_key(id)) {
         out.add(Phase::Containers, Op::CreateSet(id), None);
@@ -100,13 +110,13 @@ pub(crate) fn differences(next: &Belief, seen: &Observed, first: &[ServiceName])
     }
     let mut waiting = Drains::default();
     let edits = Edits {
-        services: services(next, seen, &desired),
-        added: missing(seen, &desired),
-        removed: extra(seen, &desired),
-        bound: bound(seen, &desired),
-        unbound: unbound(seen, &desired),
+        services: services(next, seen, desired),
+        added: missing(seen, desired),
+        removed: extra(seen, desired),
+        bound: bound(seen, desired),
+        unbound: unbound(seen, desired),
     };
-    edits.write(&Found { seen, desired: &desired }, &mut waiting, &mut out);
+    edits.write(&Found { seen, desired }, &mut waiting, &mut out);
     rules(next, seen, &mut out);
     Differences { steps: out.into_steps(), drains: waiting }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::panic::resume_unwind;
-use std::thread::{self, ScopedJoinHandle};
+use std::sync::mpsc;
+use std::thread::{self, Scope, ScopedJoinHandle};
 
 use proxier_core::ids::IpFamily;
 use proxier_sys::netlink::{
@@ -16,14 +17,15 @@ use super::Refusal;
 use crate::error::{Error, answer, netlink};
 use crate::objects::ServiceKey;
 use crate::wire::ipvs::{self, Change, Info, SeenReal, SeenService, ServiceId, Timeouts, command};
-use crate::wire::proc;
+use crate::wire::proc::{Listed, Reading};
 
 /// The listing of all virtual servers of the calling thread's network namespace.
 const LISTING: &str = "/proc/thread-self/net/ip_vs";
 /// How many dumps are made at most until two are the same.
 const DUMPS: usize = 16;
-/// Room for the listing. Without any, the standard library begins with a reading of 32 bytes, and between two readings the kernel loses its place.
-const ROOM: usize = 1 << 20;
+/// Bytes of the listing that are asked for at once. The kernel gives a page at most, always of whole virtual servers; where less is asked for than one of
+/// them takes, it loses its place.
+const PIECE: usize = 1 << 16;
 /// Bytes of the message of a change, roughly.
 const MESSAGE: usize = 128;
 
@@ -183,8 +185,8 @@ impl Ipvs {
     ///
     /// # Errors
     /// [`Error::Changing`], or a failure of the socket.
-    pub fn agreed(&mut self, dump: Dump, listing: Listing) -> Result<(Vec<SeenService>, RealServers), Error> {
-        let (Dump(mut services), Listing(listed)) = (dump, listing);
+    pub fn agreed(&mut self, dump: Dump, listed: Listed) -> Result<(Vec<SeenService>, RealServers), Error> {
+        let Dump(mut services) = dump;
         services.sort_by(|a, b| a.id.cmp(&b.id));
         let is_key = |id: &&ServiceId| matches!(id, ServiceId::Key(_));
         let named: HashSet<&ServiceId> = services.iter().map(|s| &s.id).filter(is_key).collect();
@@ -204,11 +206,11 @@ impl Ipvs {
     /// # Errors
     /// As that, and [`Error::Read`], [`Error::Answer`].
     pub fn everything(&mut self) -> Result<(Vec<SeenService>, RealServers), Error> {
-        let (dump, listing) = thread::scope(|scope| {
-            let listing = scope.spawn(Listing::read);
-            (self.dump(), Listing::of(listing))
-        });
-        self.agreed(dump?, listing?)
+        thread::scope(|scope| {
+            let listing = Listing::begin(scope);
+            let dump = self.dump()?;
+            self.agreed(dump, listing.end()?)
+        })
     }
 
     /// The real servers of these, as they were listed or else as they are asked for.
@@ -271,27 +273,49 @@ impl Ipvs {
 #[derive(Debug)]
 pub struct Dump(Vec<SeenService>);
 
-/// The lines of `/proc/net/ip_vs`: virtual servers with their real servers, five times as fast as asking for each.
+/// `/proc/net/ip_vs`: virtual servers with their real servers, five times as fast as asking for each. The kernel takes its time to print it; a thread
+/// waits for that, and whoever began it does other work meanwhile.
 #[derive(Debug)]
-pub struct Listing(Vec<(ServiceId, Vec<SeenReal>)>);
+pub struct Listing<'scope> {
+    thread: ScopedJoinHandle<'scope, io::Result<()>>,
+    pieces: mpsc::Receiver<Vec<u8>>,
+}
 
-impl Listing {
-    /// That of the calling thread's network namespace, which is that of the thread that started it.
-    ///
-    /// # Errors
-    /// [`Error::Read`], [`Error::Answer`].
-    pub fn read() -> Result<Self, Error> {
-        let mut text = String::with_capacity(ROOM);
-        File::open(LISTING).and_then(|mut file| file.read_to_string(&mut text)).map_err(unread)?;
-        proc::read(&text).map(Self).map_err(answer("list real servers"))
+impl<'scope> Listing<'scope> {
+    /// Begins to read that of the calling thread's network namespace.
+    pub fn begin<'env>(scope: &'scope Scope<'scope, 'env>) -> Self {
+        let (taker, pieces) = mpsc::channel();
+        // A new thread is in the namespace of the one that makes it.
+        let thread = scope.spawn(move || {
+            let mut file = File::open(LISTING)?;
+            let mut buffer = vec![0; PIECE];
+            loop {
+                let length = match file.read(&mut buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    length => length?,
+                };
+                let piece = buffer.get(..length).unwrap_or_default();
+                // Nobody waits for it any more, if that fails.
+                if piece.is_empty() || taker.send(piece.to_vec()).is_err() {
+                    return Ok(());
+                }
+            }
+        });
+        Self { thread, pieces }
     }
 
-    /// What a thread has read.
+    /// All of it.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
-    pub fn of(thread: ScopedJoinHandle<'_, Result<Self, Error>>) -> Result<Self, Error> {
-        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    /// [`Error::NoIpvs`], [`Error::Read`], [`Error::Answer`].
+    pub fn end(self) -> Result<Listed, Error> {
+        let wrong = || answer("list real servers");
+        let mut reading = Reading::default();
+        for piece in &self.pieces {
+            reading.push(&piece).map_err(wrong())?;
+        }
+        self.thread.join().unwrap_or_else(|panic| resume_unwind(panic)).map_err(unread)?;
+        reading.end().map_err(wrong())
     }
 }
 

@@ -10,26 +10,81 @@ use super::ipvs::{SeenReal, ServiceId};
 /// Lines before the first virtual server: version, and two of headings.
 const HEADINGS: usize = 3;
 
+/// Every virtual server with its real servers, in the kernel's order.
+pub type Listed = Vec<(ServiceId, Vec<SeenReal>)>;
+
 /// Reads the listing: every virtual server with its real servers, in the kernel's order. What else it says of virtual servers, the generic netlink
 /// family says better.
 ///
 /// # Errors
 /// [`DecodeError::Line`].
-pub fn read(text: &str) -> Result<Vec<(ServiceId, Vec<SeenReal>)>, DecodeError> {
-    let mut services: Vec<(ServiceId, Vec<SeenReal>)> = Vec::new();
-    for (number, line) in text.lines().enumerate().skip(HEADINGS) {
-        let bad = || DecodeError::Line { line: number + 1, text: line.to_owned() };
-        let mut words = line.split_ascii_whitespace();
+pub fn read(text: &str) -> Result<Listed, DecodeError> {
+    let mut reading = Reading::default();
+    reading.push(text.as_bytes())?;
+    reading.end()
+}
+
+/// A listing that comes in pieces, as the kernel prints it.
+#[derive(Debug, Default)]
+pub struct Reading {
+    services: Listed,
+    /// Lines so far.
+    lines: usize,
+    /// A line whose end did not come yet.
+    rest: Vec<u8>,
+}
+
+impl Reading {
+    /// Reads the next piece. It may end anywhere.
+    ///
+    /// # Errors
+    /// [`DecodeError::Line`].
+    pub fn push(&mut self, mut piece: &[u8]) -> Result<(), DecodeError> {
+        while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
+            let (line, after) = piece.split_at(end);
+            if self.rest.is_empty() {
+                self.line(line)?;
+            } else {
+                let mut whole = std::mem::take(&mut self.rest);
+                whole.extend_from_slice(line);
+                self.line(&whole)?;
+            }
+            piece = after.get(1..).unwrap_or_default();
+        }
+        self.rest.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// All that was read; a last line may lack its end.
+    ///
+    /// # Errors
+    /// [`DecodeError::Line`].
+    pub fn end(mut self) -> Result<Listed, DecodeError> {
+        let rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty() {
+            self.line(&rest)?;
+        }
+        Ok(self.services)
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), DecodeError> {
+        self.lines += 1;
+        if self.lines <= HEADINGS {
+            return Ok(());
+        }
+        let number = self.lines;
+        let bad = || DecodeError::Line { line: number, text: String::from_utf8_lossy(line).into_owned() };
+        let mut words = std::str::from_utf8(line).map_err(|_| bad())?.split_ascii_whitespace();
         match words.next() {
             Some("->") => {
-                let (_, reals) = services.last_mut().ok_or_else(bad)?;
+                let (_, reals) = self.services.last_mut().ok_or_else(bad)?;
                 reals.push(real(words).ok_or_else(bad)?);
             }
-            Some(kind) => services.push((service(kind, words).ok_or_else(bad)?, Vec::new())),
+            Some(kind) => self.services.push((service(kind, words).ok_or_else(bad)?, Vec::new())),
             None => {}
         }
+        Ok(())
     }
-    Ok(services)
 }
 
 fn service<'a>(kind: &str, mut words: impl Iterator<Item = &'a str>) -> Option<ServiceId> {

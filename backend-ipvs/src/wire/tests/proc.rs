@@ -3,7 +3,7 @@
 use proxier_core::ids::{EndpointAddr, Port};
 
 use crate::wire::DecodeError;
-use crate::wire::proc::read;
+use crate::wire::proc::{Reading, read};
 
 /// `cat /proc/net/ip_vs` on Linux 6.1, with a few connections.
 const TEXT: &str = include_str!("ip_vs.txt");
@@ -49,6 +49,27 @@ fn nothing_is_an_empty_listing() {
     let headings: Vec<_> = TEXT.lines().take(3).collect();
     assert_eq!(read(&headings.join("\n")).unwrap(), []);
     assert_eq!(read("").unwrap(), []);
+}
+
+#[test]
+fn it_may_come_in_pieces_that_end_anywhere() {
+    let whole = read(TEXT).unwrap();
+    for length in [1, 7, 64, 100] {
+        let mut reading = Reading::default();
+        TEXT.as_bytes().chunks(length).for_each(|piece| reading.push(piece).unwrap());
+        assert_eq!(reading.end().unwrap(), whole, "{length}");
+    }
+    // A line is numbered from the beginning of the listing, not of its piece.
+    let mut reading = Reading::default();
+    reading.push(b"a\nb\nc\nTC").unwrap();
+    let error = reading.push(b"P ! rr\n").unwrap_err();
+    assert_eq!(error.to_string(), "line 4 of the listing of virtual servers: \"TCP ! rr\"");
+    // What is no text is no line.
+    assert!(read_bytes(b"a\nb\nc\nTCP \xff rr\n").is_err());
+}
+
+fn read_bytes(bytes: &[u8]) -> Result<(), DecodeError> {
+    Reading::default().push(bytes)
 }
 
 #[test]
