@@ -5,6 +5,7 @@
 
 use proxier_core::backend::{Atomicity, Capabilities, Requirement};
 use proxier_core::ids::{IpFamily, Protocol};
+use proxier_sys::process;
 use proxier_sys::runner::Runner;
 use proxier_sys::sysctl::Sysctl;
 use proxier_xtables::Error;
@@ -49,6 +50,7 @@ pub fn probe(
         requirements.push(ipv6(sysctl, Path::new("/proc/net/if_inet6")));
     }
     if let Some(chosen) = &chosen {
+        requirements.extend(tool::right(&chosen.tools, process::has_capability));
         requirements.extend(features(trial, &chosen.tools));
     }
     let (tcp_be_liberal, requirement) = be_liberal(sysctl);
@@ -130,7 +132,8 @@ const FEATURES: [Feature; 16] = [
     Feature::optional(RECENT, Nat, &["-m recent --name proxier_probe --set -j RETURN"]).assumed(),
     Feature::needed("target MARK", Nat, &["-j MARK --set-xmark 0x4000/0x4000"]),
     Feature::needed("target MASQUERADE", Nat, &["-j MASQUERADE"]),
-    Feature::optional(RANDOM_FULLY, Nat, &["-j MASQUERADE --random-fully"]),
+    // Every version of the tool that is taken, and every kernel since 3.14.
+    Feature::optional(RANDOM_FULLY, Nat, &["-j MASQUERADE --random-fully"]).assumed(),
     Feature::optional(NFACCT, Filter, &["-m nfacct --nfacct-name proxier_probe -j DROP"]),
     Feature::needed(REJECT, Filter, &["-j REJECT"]),
 ];
@@ -215,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_place_to_try_only_the_needed_is_counted_on() {
+    fn without_a_place_to_try_what_hosts_have_is_counted_on() {
         let script = Script::new().says("iptables-nft --version", "iptables v1.8.9 (nf_tables)\n");
         let probed = probe(&script, &no_trial, &nowhere(), IpFamily::Ipv4, None).unwrap();
         assert!(probed.capabilities.usable());
-        assert!(probed.recent && !probed.nfacct && !probed.random_fully);
+        assert!(probed.recent && !probed.nfacct && probed.random_fully);
         let tools = &probed.capabilities.requirements[0];
         assert_eq!(tools.detail, "iptables-nft 1.8.9 (nft): the only variant installed");
     }

@@ -5,6 +5,7 @@
 
 use proxier_core::backend::{Atomicity, Capabilities, Requirement};
 use proxier_core::ids::{IpFamily, Port, Protocol};
+use proxier_sys::process;
 use proxier_sys::runner::Runner;
 use proxier_xtables::feature::{self, Feature};
 use proxier_xtables::objects::Table::{Filter, Mangle, Nat};
@@ -46,7 +47,8 @@ const FEATURES: [Feature; 12] = [
     Feature::needed("match physdev", Nat, &["-m physdev ! --physdev-is-in -j RETURN"]),
     Feature::needed("match set", Nat, &["-m set --match-set KUBE-PROBE dst,dst -j RETURN"]),
     Feature::needed("targets MARK, MASQUERADE", Nat, &["-j MARK --set-xmark 0x4000/0x4000", "-j MASQUERADE"]),
-    Feature::optional(RANDOM_FULLY, Nat, &["-j MASQUERADE --random-fully"]),
+    // Every version of the tool that is taken, and every kernel since 3.14.
+    Feature::optional(RANDOM_FULLY, Nat, &["-j MASQUERADE --random-fully"]).assumed(),
     Feature::needed("target REJECT", Filter, &["-p tcp -j REJECT --reject-with tcp-reset", "-j REJECT"]),
 ];
 
@@ -60,6 +62,7 @@ pub fn probe(runner: &dyn Runner, family: IpFamily, options: &Options) -> Result
     }
     let (chosen, mut requirements) = tool::look(runner, family, options.variant)?;
     requirements.push(ipvs());
+    requirements.extend(chosen.as_ref().and_then(|c| tool::right(&c.tools, process::has_capability)));
     match Scratch::new() {
         Ok(place) => {
             let found = place.inside(|| kernel_parts(family, options)).unwrap_or_else(|error| {

@@ -13,6 +13,41 @@ pub fn set_oom_score_adj(score: i32) -> io::Result<bool> {
     set(Path::new("/proc/self/oom_score_adj"), score)
 }
 
+/// A right of root that a process may have by itself (`capabilities(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// To change the network: rules, addresses, virtual servers.
+    NetAdmin = 12,
+    /// To open raw sockets.
+    NetRaw = 13,
+}
+
+impl Capability {
+    /// Its name, as in a container's `securityContext`, after `CAP_`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NetAdmin => "NET_ADMIN",
+            Self::NetRaw => "NET_RAW",
+        }
+    }
+}
+
+/// Whether this thread has a capability now (`CapEff` of `proc_pid_status(5)`).
+///
+/// # Errors
+/// `/proc` cannot be read, or says something else.
+pub fn has_capability(capability: Capability) -> io::Result<bool> {
+    let text = fs::read_to_string("/proc/thread-self/status")?;
+    let strange = || io::Error::new(io::ErrorKind::InvalidData, "/proc/thread-self/status: no CapEff");
+    is_effective(&text, capability).ok_or_else(strange)
+}
+
+fn is_effective(status: &str, capability: Capability) -> Option<bool> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    Some(u64::from_str_radix(mask.trim(), 16).ok()? >> (capability as u32) & 1 == 1)
+}
+
 fn set(file: &Path, score: i32) -> io::Result<bool> {
     if fs::read_to_string(file)?.trim().parse() == Ok(score) {
         return Ok(false);
@@ -34,6 +69,20 @@ mod tests {
         assert!(set(&file, 5).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "5");
         assert!(set(&folder.path().join("none"), 5).is_err());
+    }
+
+    #[test]
+    fn capabilities_are_bits_of_a_mask() {
+        let status = "Name:\tx\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000001000\n";
+        assert_eq!(is_effective(status, Capability::NetAdmin), Some(true));
+        assert_eq!(is_effective(status, Capability::NetRaw), Some(false));
+        for strange in ["", "CapEff:\tx", "CapPrm:\t000001ffffffffff"] {
+            assert_eq!(is_effective(strange, Capability::NetRaw), None, "{strange}");
+        }
+        assert_eq!(
+            has_capability(Capability::NetRaw).unwrap(),
+            is_effective(&fs::read_to_string("/proc/self/status").unwrap(), Capability::NetRaw).unwrap()
+        );
     }
 
     #[test]

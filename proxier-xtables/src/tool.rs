@@ -4,9 +4,11 @@
 //! table makes it.
 
 use std::fmt;
+use std::io;
 
 use proxier_core::backend::Requirement;
 use proxier_core::ids::IpFamily;
+use proxier_sys::process::Capability;
 use proxier_sys::runner::{CommandSpec, RunError, Runner};
 
 use crate::error::Error;
@@ -169,6 +171,24 @@ pub fn look(
     }
 }
 
+/// The right that the tools of a variant need beside CAP_NET_ADMIN, as an answer for an operator. Legacy tools read and write tables by a raw socket, and say
+/// no more than that they must be root where they get none.
+#[must_use]
+pub fn right(tools: &Tools, has: impl FnOnce(Capability) -> io::Result<bool>) -> Option<Requirement> {
+    const NEEDED: Capability = Capability::NetRaw;
+    let told = |found, detail: String| {
+        let what = format!("right CAP_{}", NEEDED.name());
+        Some(Requirement { what, found, required: true, detail })
+    };
+    match (tools.variant, has(NEEDED)) {
+        (Variant::Nft, _) => None,
+        (Variant::Legacy, Ok(true)) => told(true, "yes".to_owned()),
+        (Variant::Legacy, Ok(false)) => told(false, format!("{} opens a raw socket", tools.tool)),
+        // What the tool says later is all there is.
+        (Variant::Legacy, Err(error)) => told(true, format!("not known: {error}")),
+    }
+}
+
 /// Every usable set of tools of a family: what a cleanup has to look at.
 ///
 /// # Errors
@@ -224,6 +244,22 @@ mod tests {
             assert_eq!(read_version(text), None, "{text}");
         }
         assert!(Version(1, 6, 1) < OLDEST && Version(1, 8, 0) > OLDEST);
+    }
+
+    #[test]
+    fn legacy_tools_need_a_raw_socket() {
+        let look = |wanted| choose(&both(), IpFamily::Ipv4, Some(wanted)).unwrap().tools;
+        let (nft, legacy) = (look(Variant::Nft), look(Variant::Legacy));
+        assert_eq!(right(&nft, |_| Ok(false)), None);
+        let lacking = right(&legacy, |_| Ok(false)).unwrap();
+        assert!(lacking.required && !lacking.found);
+        assert_eq!(
+            (lacking.what, lacking.detail),
+            ("right CAP_NET_RAW".to_owned(), "iptables-legacy opens a raw socket".to_owned())
+        );
+        assert!(right(&legacy, |right| Ok(right == Capability::NetRaw)).unwrap().found);
+        let unknown = right(&legacy, |_| Err(io::Error::other("no /proc"))).unwrap();
+        assert!(unknown.found && unknown.detail.contains("no /proc"), "{unknown:?}");
     }
 
     #[test]
