@@ -175,7 +175,10 @@ fn ports_that_are_taken_are_told_and_served_later() {
 fn ranges_for_node_ports_say_where_health_ports_listen() {
     let stage = stage("nodePortAddresses: [127.0.0.0/8]\n");
     let _daemon = listens(&stage);
-    until("the port", || status(V4, 32100, "/") == Some(200));
+    // Each family is served when its own rules are in.
+    until("the port in both families", || {
+        (status(V4, 32100, "/"), status(V6, 32100, "/")) == (Some(200), Some(200))
+    });
     let listening = crate::program::tool("ss", &["-Htln", "sport = :32100"], "").stdout_text();
     let mut at: Vec<&str> = listening.lines().filter_map(|l| l.split_whitespace().nth(3)).collect();
     at.sort_unstable();
