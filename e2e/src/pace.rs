@@ -34,6 +34,13 @@ impl Patience {
         self.0
     }
 
+    /// How many datagrams a UDP client may send until it is answered. On a real machine one does. A slow one loses some where nobody can be blamed: while it
+    /// looks for a neighbour again, or with the endpoint that is removed before its answer has left.
+    #[must_use]
+    pub fn datagrams(self) -> u32 {
+        if self == Self::REAL { 1 } else { 6 }
+    }
+
     /// So many as many of at a time on a real machine, on this one; some in any case.
     #[must_use]
     pub fn at_once(self, real: usize) -> usize {
@@ -101,6 +108,7 @@ mod tests {
 
     #[test]
     fn patience_stretches_time_and_narrows_crowds() {
+        assert_eq!(Patience::REAL.datagrams(), 1);
         let patience = Patience::parse("8").unwrap();
         assert_eq!(patience.of(Duration::from_millis(250)), Duration::from_secs(2));
         assert_eq!((patience.at_once(64), patience.at_once(8)), (8, 4));

@@ -12,6 +12,7 @@ use proxier_core::ids::Protocol;
 use super::plan::FIRST_CLIENT_PORT;
 use super::predict::{Expected, Prediction};
 use super::stage::Cast;
+use crate::pace::Patience;
 use crate::traffic::{Seen, associate_here, connect_here, exchange_here, has_sctp};
 
 /// How long an answer may take.
@@ -126,7 +127,7 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
             break;
         }
         let begun = Instant::now();
-        let seen = one(prediction, cast.stage.ports.next(prediction.namespace), limit);
+        let seen = one(prediction, cast.stage.ports.next(prediction.namespace), limit, pace.patience);
         let met = match seen {
             Seen::Answered { server, .. } if prediction.own_source => {
                 Expected::Answer(server, prediction.from)
@@ -157,10 +158,10 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
     out
 }
 
-fn one(prediction: &Prediction, port: u16, limit: Duration) -> Seen {
+fn one(prediction: &Prediction, port: u16, limit: Duration, patience: Patience) -> Seen {
     let from = Some(SocketAddr::new(prediction.from, port));
     match prediction.protocol {
-        Some(Protocol::Udp) => exchange_here(from, prediction.to, limit),
+        Some(Protocol::Udp) => exchange_here(from, prediction.to, limit, patience.datagrams()),
         Some(Protocol::Sctp) => associate_here(from, prediction.to, limit),
         _ => connect_here(from, prediction.to, limit),
     }

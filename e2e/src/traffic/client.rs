@@ -60,7 +60,7 @@ pub fn connect(
     Netns::named(namespace)?.run(|| connect_here(from.map(any_port), to, timeout))
 }
 
-/// Sends one UDP datagram from the namespace and waits for the answer.
+/// Asks once by UDP from the namespace and waits for the answer.
 ///
 /// # Errors
 /// When the namespace cannot be entered; everything the network does is a [`Seen`].
@@ -70,7 +70,7 @@ pub fn exchange(
     to: SocketAddr,
     timeout: Duration,
 ) -> Result<Seen, NetnsError> {
-    Netns::named(namespace)?.run(|| exchange_here(from.map(any_port), to, timeout))
+    Netns::named(namespace)?.run(|| exchange_here(from.map(any_port), to, timeout, 1))
 }
 
 /// As [`connect`], in the namespace of the calling thread and optionally from a given port: for many in a row.
@@ -79,10 +79,11 @@ pub fn connect_here(from: Option<SocketAddr>, to: SocketAddr, timeout: Duration)
     tcp(from, to, timeout).unwrap_or_else(|e| classify(&e))
 }
 
-/// As [`exchange`], in the namespace of the calling thread and optionally from a given port: for many in a row.
+/// As [`exchange`], in the namespace of the calling thread and optionally from a given port: for many in a row. Within the time limit the same socket asks
+/// up to so many times, as a resolver does, and so stays one flow: a flow that is lost stays lost, while a lone datagram may be.
 #[must_use]
-pub fn exchange_here(from: Option<SocketAddr>, to: SocketAddr, timeout: Duration) -> Seen {
-    udp(from, to, timeout).unwrap_or_else(|e| classify(&e))
+pub fn exchange_here(from: Option<SocketAddr>, to: SocketAddr, timeout: Duration, tries: u32) -> Seen {
+    udp(from, to, timeout, tries.max(1)).unwrap_or_else(|e| classify(&e))
 }
 
 fn any_port(address: IpAddr) -> SocketAddr {
@@ -119,8 +120,16 @@ pub(super) fn time_value(duration: Duration) -> TimeVal {
     TimeVal::new(micros / 1_000_000, micros % 1_000_000)
 }
 
-fn udp(from: Option<SocketAddr>, to: SocketAddr, timeout: Duration) -> io::Result<Seen> {
-    ask_udp(&open_udp(from, to, timeout)?)
+fn udp(from: Option<SocketAddr>, to: SocketAddr, timeout: Duration, tries: u32) -> io::Result<Seen> {
+    let socket = open_udp(from, to, timeout / tries)?;
+    let mut seen = ask_udp(&socket);
+    for _ in 1..tries {
+        match &seen {
+            Err(error) if classify(error) == Seen::TimedOut => seen = ask_udp(&socket),
+            _ => break,
+        }
+    }
+    seen
 }
 
 /// A socket that talks to one destination only.
@@ -182,6 +191,28 @@ mod tests {
         assert_eq!(of(Errno::EAGAIN), Seen::TimedOut);
         assert_eq!(of(Errno::EHOSTUNREACH), Seen::Unreachable);
         assert!(matches!(of(Errno::EPERM), Seen::Failed(_)));
+    }
+
+    #[test]
+    fn a_datagram_that_is_lost_is_sent_again_by_the_same_socket() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap();
+        let lossy = std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            let (_, first) = server.recv_from(&mut buffer).unwrap();
+            let (_, second) = server.recv_from(&mut buffer).unwrap();
+            server.send_to(format!("s {} 1\n", second.ip()).as_bytes(), second).unwrap();
+            (first, second)
+        });
+        let seen = exchange_here(None, to, Duration::from_secs(5), 20);
+        let (first, second) = lossy.join().unwrap();
+        assert_eq!(first, second);
+        assert!(matches!(seen, Seen::Answered { .. }), "{seen}");
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = nobody.local_addr().unwrap();
+        assert_eq!(exchange_here(None, to, Duration::from_millis(30), 3), Seen::TimedOut);
+        drop(nobody);
+        assert_eq!(exchange_here(None, to, Duration::from_secs(5), 3), Seen::Refused);
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl<'a> Script<'a> {
         let one = || {
             let begun = Instant::now();
             let seen = match port {
-                UDP => exchange_here(Some(from), to, limit),
+                UDP => exchange_here(Some(from), to, limit, self.patience().datagrams()),
                 SCTP => associate_here(Some(from), to, limit),
                 _ => connect_here(Some(from), to, limit),
             };
