@@ -3,8 +3,8 @@
 //! `cargo bench --package agent --bench turnover [-- WORD ...]`, as root; the words are in `docs/bench.md`.
 //!
 //! Services of type LoadBalancer with policy Local, each with a slice and a health check node port, are created and deleted in waves, so that every
-//! one of them is in the kernel and its port open before it goes. Resident memory, file descriptors and sockets are counted after the first wave, when
-//! all that grows once has grown, and after the last.
+//! one of them is in the kernel and its port open before it goes. Resident memory, file descriptors and sockets are counted when each name was there once, and
+//! all that grows once has grown, and after the last wave.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, reason = "a benchmark, not shipped")]
 
@@ -25,6 +25,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_proxier");
 /// Services of one wave, as many as there are ports from here on.
 const WAVE: u32 = 1000;
 const FIRST_PORT: u16 = 20_000;
+/// Services with names of their own; then they come again.
+const NAMES: u32 = 20_000;
 /// How long a wave may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -106,12 +108,12 @@ fn run(services: u32) -> (Holds, Holds, Duration, Duration) {
     let agent = Agent::start(program, feed).expect("started");
     let process = agent.process().expect("running");
     // What is made once, and the allocator's own reserve.
-    (0..3).for_each(|i| wave(&server, i * WAVE));
+    (0..NAMES / WAVE).for_each(|i| wave(&server, i * WAVE));
     let before = holds(process);
     let (begun, cpu) = (Instant::now(), process.cpu().expect("running"));
     let mut gone = 0;
     while gone < services {
-        wave(&server, gone % 20_000);
+        wave(&server, gone % NAMES);
         gone += WAVE;
     }
     let (wall, cpu) = (begun.elapsed(), process.cpu().expect("running") - cpu);
