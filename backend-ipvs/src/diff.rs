@@ -41,8 +41,8 @@ fn services(belief: &Belief, desired: &Desired, seen: &Observed, items: &mut Vec
         }
     }
     for (key, there) in &seen.services {
-        let ours = is_ours(key, &belief.env, seen) && !is_excluded(key, &belief.env);
-        if ours && !desired.services.contains_key(key) {
+        let unwanted = !desired.services.contains_key(key);
+        if unwanted && is_ours(key, &belief.env, seen) && !is_excluded(key, &belief.env) {
             items.push(DriftItem::Unexpected(format!("virtual server {}", server_text(&there.server))));
         }
     }
@@ -61,11 +61,11 @@ fn service(key: &ServiceKey, want: &Balanced, there: &SeenService, items: &mut V
             let odd = if seen.usual { "" } else { ", forwarded otherwise" };
             format!("real server {}{odd}", real_text(key, *real, seen.weight))
         };
-        let wanted = text(&SeenReal::PLAIN);
+        // Nearly all are right, and need no words.
         match there.real.get(real) {
-            None => items.push(DriftItem::Missing(wanted)),
+            None => items.push(DriftItem::Missing(text(&SeenReal::PLAIN))),
             Some(seen) if seen.usual && seen.weight == WEIGHT => {}
-            Some(seen) => items.push(DriftItem::Different(wanted, text(seen))),
+            Some(seen) => items.push(DriftItem::Different(text(&SeenReal::PLAIN), text(seen))),
         }
     }
     for (real, seen) in &there.real {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::panic::resume_unwind;
-use std::sync::mpsc;
 use std::thread::{self, Scope, ScopedJoinHandle};
 
 use proxier_core::ids::IpFamily;
@@ -274,34 +273,15 @@ impl Ipvs {
 pub struct Dump(Vec<SeenService>);
 
 /// `/proc/net/ip_vs`: virtual servers with their real servers, five times as fast as asking for each. The kernel takes its time to print it; a thread
-/// waits for that, and whoever began it does other work meanwhile.
+/// waits for that and reads each piece as it comes, and whoever began it does other work meanwhile.
 #[derive(Debug)]
-pub struct Listing<'scope> {
-    thread: ScopedJoinHandle<'scope, io::Result<()>>,
-    pieces: mpsc::Receiver<Vec<u8>>,
-}
+pub struct Listing<'scope>(ScopedJoinHandle<'scope, Result<Listed, Error>>);
 
 impl<'scope> Listing<'scope> {
     /// Begins to read that of the calling thread's network namespace.
     pub fn begin<'env>(scope: &'scope Scope<'scope, 'env>) -> Self {
-        let (taker, pieces) = mpsc::channel();
         // A new thread is in the namespace of the one that makes it.
-        let thread = scope.spawn(move || {
-            let mut file = File::open(LISTING)?;
-            let mut buffer = vec![0; PIECE];
-            loop {
-                let length = match file.read(&mut buffer) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                    length => length?,
-                };
-                let piece = buffer.get(..length).unwrap_or_default();
-                // Nobody waits for it any more, if that fails.
-                if piece.is_empty() || taker.send(piece.to_vec()).is_err() {
-                    return Ok(());
-                }
-            }
-        });
-        Self { thread, pieces }
+        Self(scope.spawn(read_listing))
     }
 
     /// All of it.
@@ -309,13 +289,24 @@ impl<'scope> Listing<'scope> {
     /// # Errors
     /// [`Error::NoIpvs`], [`Error::Read`], [`Error::Answer`].
     pub fn end(self) -> Result<Listed, Error> {
-        let wrong = || answer("list real servers");
-        let mut reading = Reading::default();
-        for piece in &self.pieces {
-            reading.push(&piece).map_err(wrong())?;
+        self.0.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+fn read_listing() -> Result<Listed, Error> {
+    let wrong = || answer("list real servers");
+    let mut reading = Reading::default();
+    let mut file = File::open(LISTING).map_err(unread)?;
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let length = match file.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            length => length.map_err(unread)?,
+        };
+        match buffer.get(..length) {
+            None | Some([]) => return reading.end().map_err(wrong()),
+            Some(piece) => reading.push(piece).map_err(wrong())?,
         }
-        self.thread.join().unwrap_or_else(|panic| resume_unwind(panic)).map_err(unread)?;
-        reading.end().map_err(wrong())
     }
 }
 
