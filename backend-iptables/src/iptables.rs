@@ -227,10 +227,15 @@ impl Backend for Iptables {
 
     fn compare(&mut self, snapshot: &Snapshot) -> Result<Drift, Error> {
         let found = self.found()?;
+        let mut saved = self.read(&found)?;
+        // Whether rules count depends on the rights of whoever wrote them.
+        let facts = self.facts.clone().counting_like(&saved);
         let (changes, set_aside) = (ChangeSet::between(None, snapshot), SetAside::new());
-        let plan =
-            self.render(RenderInput { snapshot, changes: &changes, belief: None, set_aside: &set_aside });
-        let saved = self.read_for(&found, || plan.next.desired())?;
+        let input = RenderInput { snapshot, changes: &changes, belief: None, set_aside: &set_aside };
+        let plan = render::render(self.family, &self.options, &facts, input);
+        if !found.same_spelling {
+            respell(&mut saved, &plan.next.desired());
+        }
         Ok(diff::drift_in_meaning(plan.next, &saved))
     }
 

@@ -1,5 +1,6 @@
 //! Settings of this backend, validated; and, apart from them, what a probe found.
 
+use proxier_xtables::saved::Saved;
 use serde::Deserialize;
 
 pub use proxier_xtables::tool::Variant;
@@ -134,6 +135,16 @@ pub struct Facts {
     pub recent: bool,
     /// Most chains that one input creates, empties or drops; `None` for no bound. A single service port is never cut.
     pub chains_per_input: Option<usize>,
+}
+
+impl Facts {
+    /// The same, with rules that count where those that were found do. No packet meets anything else for it.
+    #[must_use]
+    pub fn counting_like(self, found: &Saved) -> Self {
+        // Nothing that a Service is called has an underscore.
+        let counts = |object: &str| found.chains.values().flatten().any(|rule| rule.0.contains(object));
+        Self { count_invalid: counts(INVALID_DROPPED), count_localhost: counts(LOCALHOST_ACCEPTED), ..self }
+    }
 }
 
 impl Default for Facts {

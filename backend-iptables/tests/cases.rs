@@ -425,6 +425,19 @@ fn counters_that_are_missing() {
     assert_eq!(with(off, &kit::counted(), &front, vec![here()]).grep("nfacct").len(), 1);
 }
 
+/// Who compares may have rights that whoever wrote the rules lacked, and the other way round.
+#[test]
+fn rules_that_count_mean_the_same_as_those_that_do_not() {
+    for (count_invalid, count_localhost) in [(true, true), (true, false), (false, false)] {
+        let written = Facts { count_invalid, count_localhost, ..Facts::default() };
+        let service = balancer();
+        let there = with(traffic(), &written, &service, vec![here()]).saved();
+        for comparing in [Facts::default(), kit::counted()] {
+            assert_eq!(comparing.counting_like(&there), written);
+        }
+    }
+}
+
 /// Cases: iptables-12.33, iptables-12.34
 #[test]
 fn hints() {

@@ -1,7 +1,12 @@
 //! The program fed by an API server.
 
+use std::fs;
+use std::net::TcpStream;
+
 use nix::sys::signal::Signal;
 use proxier_testkit::apiserver::{ApiServer, BlockingApiServer};
+use proxier_testkit::scale;
+use serde_json::Value;
 
 use crate::program::{Folder, NODE, service};
 use crate::stage::{Daemon, Stage, table, tables, until};
@@ -88,4 +93,75 @@ fn rules_of_a_previous_run_stay_until_the_first_complete_lists() {
     until("the change meanwhile", || table("ip").contains("shop/late:http"));
     assert!(table("ip").contains("shop/web:http"));
     assert_eq!(daemon.count(&told), 0, "said once");
+}
+
+/// Services of a wave, each with a health check port of its own from here on.
+const WAVE: u32 = 100;
+const FIRST_PORT: u16 = 20_000;
+
+fn port_of(number: u32) -> u16 {
+    FIRST_PORT + u16::try_from(number % WAVE).expect("small")
+}
+
+/// A Service with a health check port, and its slice with endpoints on this node.
+fn balanced(number: u32) -> [Value; 2] {
+    let (mut service, mut slice) = (scale::service_json(number), scale::slice_json(number, 2, 0));
+    service["spec"]["type"] = "LoadBalancer".into();
+    service["spec"]["externalTrafficPolicy"] = "Local".into();
+    service["spec"]["healthCheckNodePort"] = port_of(number).into();
+    for endpoint in slice["endpoints"].as_array_mut().expect("a list") {
+        endpoint["nodeName"] = "worker".into();
+    }
+    [service, slice]
+}
+
+/// Services come, each is in the kernel and its port open, and all are deleted.
+fn wave(server: &BlockingApiServer, first: u32) {
+    let numbers = first..first + WAVE;
+    server.put_all(numbers.clone().flat_map(balanced)).expect("put");
+    let is_open = |number| TcpStream::connect(("127.0.0.1", port_of(number))).is_ok();
+    until("every port is open", || numbers.clone().all(is_open));
+    for [service, slice] in numbers.clone().map(balanced) {
+        for (resource, object) in [("endpointslices", slice), ("services", service)] {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            server.delete(resource, scale::NAMESPACE, name).expect("there");
+        }
+    }
+    until("every port is closed", || !numbers.clone().any(is_open));
+}
+
+/// Descriptors, sockets among them, and resident memory in KiB.
+fn held(process: u32) -> (usize, usize, u64) {
+    let entries = fs::read_dir(format!("/proc/{process}/fd")).expect("running");
+    let targets: Vec<_> = entries.filter_map(|e| fs::read_link(e.ok()?.path()).ok()).collect();
+    let sockets = targets.iter().filter(|t| t.to_string_lossy().starts_with("socket:")).count();
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("running");
+    let resident = status.lines().find_map(|l| l.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    (targets.len(), sockets, resident.and_then(|kib| kib.trim().parse().ok()).expect("a number"))
+}
+
+/// Cases: report-C6-70
+///
+/// A hundred thousand of them: bench `turnover`.
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn services_that_come_and_go_leave_nothing_in_the_process() {
+    const NAMES: u32 = 500;
+    let cluster = Cluster::new();
+    cluster.stage.configure("nodePortAddresses: [127.0.0.0/8, '::1/128']\n");
+    let daemon = cluster.start();
+    daemon.logged(&[("message", "synced"), ("family", "IPv4"), ("sync.kind", "full")]);
+    // What is made once.
+    (0..NAMES / WAVE).for_each(|i| wave(&cluster.server, i * WAVE));
+    let before = held(daemon.id());
+    (0..20).for_each(|i| wave(&cluster.server, i * WAVE % NAMES));
+    until(format!("no more descriptors and sockets than {before:?}"), || {
+        let now = held(daemon.id());
+        now.0 <= before.0 && now.1 <= before.1
+    });
+    let grown = held(daemon.id()).2.saturating_sub(before.2);
+    assert!(grown < 4096, "{grown} KiB more than {} KiB after 2,000 Services", before.2);
+    cluster.stage.others_untouched();
+    assert_eq!(daemon.count(&[("level", "ERROR")]), 0);
+    assert!(daemon.end(Signal::SIGTERM).0.success());
 }
