@@ -49,17 +49,8 @@ fn health_port(number: u32) -> u16 {
     FIRST_PORT + u16::try_from(number % WAVE).expect("small")
 }
 
-/// The Service and its slice, whose endpoints are here.
 fn objects(number: u32) -> [Value; 2] {
-    let mut service = scale::service_json(number);
-    service["spec"]["type"] = "LoadBalancer".into();
-    service["spec"]["externalTrafficPolicy"] = "Local".into();
-    service["spec"]["healthCheckNodePort"] = health_port(number).into();
-    let mut slice = scale::slice_json(number, 5, 0);
-    for endpoint in slice["endpoints"].as_array_mut().expect("a list") {
-        endpoint["nodeName"] = scale::NODE.into();
-    }
-    [service, slice]
+    scale::health_checked_json(number, 5, scale::NODE, health_port(number))
 }
 
 fn is_open(port: u16) -> bool {

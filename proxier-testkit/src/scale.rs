@@ -212,6 +212,24 @@ pub fn service_json(number: u32) -> Value {
     })
 }
 
+/// A Service of type LoadBalancer and policy Local as the API server has it, and its slice, whose endpoints are on this node.
+#[must_use]
+pub fn health_checked_json(
+    number: u32,
+    endpoints: u32,
+    node: &str,
+    health_check_node_port: u16,
+) -> [Value; 2] {
+    let (mut service, mut slice) = (service_json(number), slice_json(number, endpoints, 0));
+    service["spec"]["type"] = "LoadBalancer".into();
+    service["spec"]["externalTrafficPolicy"] = "Local".into();
+    service["spec"]["healthCheckNodePort"] = health_check_node_port.into();
+    for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
+        endpoint["nodeName"] = node.into();
+    }
+    [service, slice]
+}
+
 /// The slice of a Service as the API server has it.
 #[must_use]
 pub fn slice_json(service: u32, endpoints: u32, replaced: u32) -> Value {

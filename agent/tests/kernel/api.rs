@@ -103,16 +103,8 @@ fn port_of(number: u32) -> u16 {
     FIRST_PORT + u16::try_from(number % WAVE).expect("small")
 }
 
-/// A Service with a health check port, and its slice with endpoints on this node.
 fn balanced(number: u32) -> [Value; 2] {
-    let (mut service, mut slice) = (scale::service_json(number), scale::slice_json(number, 2, 0));
-    service["spec"]["type"] = "LoadBalancer".into();
-    service["spec"]["externalTrafficPolicy"] = "Local".into();
-    service["spec"]["healthCheckNodePort"] = port_of(number).into();
-    for endpoint in slice["endpoints"].as_array_mut().expect("a list") {
-        endpoint["nodeName"] = "worker".into();
-    }
-    [service, slice]
+    scale::health_checked_json(number, 2, "worker", port_of(number))
 }
 
 /// Services come, each is in the kernel and its port open, and all are deleted.
