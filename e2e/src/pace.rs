@@ -102,6 +102,28 @@ impl Slowest {
     }
 }
 
+/// Connections that should be answered, and how many of them were not and are put down to chance.
+#[derive(Debug, Default)]
+pub struct Chance(AtomicU64, AtomicU64);
+
+impl Chance {
+    /// One is made.
+    pub fn made(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It was lost.
+    pub fn lost(&self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Made, and lost of these.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        (self.0.load(Ordering::Relaxed), self.1.load(Ordering::Relaxed))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

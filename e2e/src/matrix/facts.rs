@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::process;
 use crate::topology::{Node, Topology};
+use crate::virtual_servers::DEVICE;
 
 /// What is known of one node.
 #[derive(Debug)]
@@ -60,9 +61,11 @@ pub fn nodes_json(topology: &Topology) -> Vec<Value> {
 }
 
 /// Everything that is delivered to the host whose namespace this thread is in: its interfaces' addresses, and those that it has by a
-/// route of type local alone. The kernel makes no difference between the two, so the oracle must know both.
+/// route of type local alone. The kernel makes no difference between the two, so the oracle must know both. What `kube-ipvs0` has are services' addresses, of the
+/// setting before this one.
 fn local_addresses() -> anyhow::Result<Vec<IpAddr>> {
-    let mut addresses: BTreeSet<IpAddr> = host_addresses()?.into_iter().map(|(_, ip)| ip).collect();
+    let own = host_addresses()?.into_iter().filter(|(interface, _)| interface != DEVICE);
+    let mut addresses: BTreeSet<IpAddr> = own.map(|(_, ip)| ip).collect();
     for family in ["-4", "-6"] {
         let listing = process::run("ip", [family, "route", "show", "table", "local", "type", "local"], "")?;
         addresses.extend(local_routes(&listing));
@@ -72,7 +75,9 @@ fn local_addresses() -> anyhow::Result<Vec<IpAddr>> {
 
 /// The addresses in lines such as `local 10.0.0.1 dev eth0 ...`; the range of loopback addresses is none.
 fn local_routes(listing: &str) -> impl Iterator<Item = IpAddr> + '_ {
-    listing.lines().filter_map(|line| line.strip_prefix("local ")?.split_whitespace().next()?.parse().ok())
+    let of_services = format!("dev {DEVICE} ");
+    let own = listing.lines().filter(move |line| !format!("{line} ").contains(&of_services));
+    own.filter_map(|line| line.strip_prefix("local ")?.split_whitespace().next()?.parse().ok())
 }
 
 /// Takes in the objects for every node of a running topology.
@@ -148,6 +153,7 @@ mod tests {
     fn addresses_by_routes_alone_are_found() {
         let listing = "local 127.0.0.0/8 dev lo proto kernel scope host src 127.0.0.1\n\
                        local 203.0.113.7 dev lo scope host\n\
+                       local 203.0.113.8 dev kube-ipvs0 proto kernel scope host src 203.0.113.8\n\
                        local fd00:30::3 dev eth0 proto kernel metric 0 pref medium\n";
         let found: Vec<String> = local_routes(listing).map(|ip| ip.to_string()).collect();
         assert_eq!(found, ["203.0.113.7", "fd00:30::3"]);

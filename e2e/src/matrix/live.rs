@@ -2,6 +2,7 @@
 //! once; those that stop the agents run alone, after the others.
 
 mod affinity;
+mod answers;
 mod change;
 mod drain;
 mod flow;
@@ -42,8 +43,11 @@ const fn alone(name: &'static str, run: fn(&mut Script<'_>) -> anyhow::Result<()
     Scenario { name, alone: true, backend: None, sctp: false, run }
 }
 
+/// The scenario of a gap that rows meet by chance.
+pub const LOST_BY_CHANCE: &str = "answers-known-by-ports";
+
 /// All of them.
-pub const SCENARIOS: [Scenario; 19] = [
+pub const SCENARIOS: [Scenario; 20] = [
     together("endpoint-drained-then-removed", change::drained_then_removed),
     together("endpoint-replaced", change::replaced),
     together("scaled-to-zero-and-back", change::scaled_to_zero),
@@ -69,6 +73,7 @@ pub const SCENARIOS: [Scenario; 19] = [
         ..alone("drain-goes-on-after-a-restart", drain::goes_on_after_a_restart)
     },
     Scenario { backend: Some("iptables"), ..alone("kube-proxy-taken-over", handover::from_kube_proxy) },
+    Scenario { backend: Some("ipvs"), ..alone(LOST_BY_CHANCE, answers::known_by_ports) },
 ];
 
 impl Scenario {

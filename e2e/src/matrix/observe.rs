@@ -1,6 +1,7 @@
 //! New connections, and what they met.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -127,7 +128,12 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
             break;
         }
         let begun = Instant::now();
-        let seen = one(prediction, cast.stage.ports.next(prediction.namespace), limit, pace.patience);
+        let one = || one(prediction, cast.stage.ports.next(prediction.namespace), limit, pace.patience);
+        let seen = if expected.contains(&Expected::Silence) {
+            one()
+        } else {
+            cast.answered(|| Ok::<_, Infallible>(one())).unwrap_or_else(|never| match never {})
+        };
         let met = match seen {
             Seen::Answered { server, .. } if prediction.own_source => {
                 Expected::Answer(server, prediction.from)

@@ -15,6 +15,7 @@ use proxier_sys::netns::Netns;
 use serde_json::{Value, json};
 
 use super::facts;
+use super::live::LOST_BY_CHANCE;
 use super::observe::Ports;
 use super::plan::{self, BEYOND, SERVERS};
 use super::predict::Bystander;
@@ -23,7 +24,7 @@ use super::shape::{self, Shape, VipAt, service};
 use super::variant::Variant;
 use crate::agent::{Agent, Launch};
 use crate::manifests::Folder;
-use crate::pace::{Pace, Slowest};
+use crate::pace::{Chance, Pace, Slowest};
 use crate::process;
 use crate::topology::NODE_NETWORK;
 use crate::traffic::{Listen, Seen, Server, connect_here, has_sctp};
@@ -176,6 +177,8 @@ pub struct Cast<'a> {
     label: String,
     /// How long its answers took.
     pub slowest: Slowest,
+    /// Where a gap loses some by chance.
+    pub chance: Chance,
     /// What they are.
     pub variant: &'static Variant,
 }
@@ -208,8 +211,22 @@ impl<'a> Cast<'a> {
             patience: stage.pace.patience,
         };
         put(&manifests, "nodes", &facts::nodes_json(stage.world.topology()))?;
-        let (agents, slowest) = Default::default();
-        Ok(Self { stage, manifests, launch, agents, label, slowest, variant })
+        let (agents, slowest, chance) = Default::default();
+        Ok(Self { stage, manifests, launch, agents, label, slowest, chance, variant })
+    }
+
+    /// Makes a connection that should be answered. Where the backend is known to lose some by chance, one that is lost is counted, and made once more.
+    ///
+    /// # Errors
+    /// What `make` cannot do.
+    pub fn answered<E>(&self, mut make: impl FnMut() -> Result<Seen, E>) -> Result<Seen, E> {
+        self.chance.made();
+        let seen = make()?;
+        if seen != Seen::TimedOut || !self.variant.has_gap_in(LOST_BY_CHANCE) {
+            return Ok(seen);
+        }
+        self.chance.lost();
+        make()
     }
 
     /// Starts the agents, or starts them again.

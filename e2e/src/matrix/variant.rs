@@ -4,6 +4,7 @@ use proxier_core::oracle::{Decision, Outcome, Packet};
 use serde_json::Value;
 
 use super::facts::NodeView;
+use super::live::LOST_BY_CHANCE;
 use super::nature;
 use super::row::Caller;
 use crate::saved::Tables;
@@ -228,6 +229,12 @@ const IPVS_GAPS: &[Gap] = &[
         "established connections outlive their service",
         "nothing comes back on them any more: the address is the host's no longer, and the virtual server that translates has gone",
         "service-removed",
+    ),
+    Gap::of_scenario(
+        "a connection is answered whatever ports others have",
+        "not where its node's port towards an endpoint is one that the endpoint's node remembers of another connection to that endpoint (two minutes): IPVS \
+         knows answers by addresses and ports alone",
+        LOST_BY_CHANCE,
     ),
 ];
 

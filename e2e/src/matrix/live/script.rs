@@ -168,7 +168,7 @@ impl<'a> Script<'a> {
 
     /// A new TCP connection or UDP flow.
     pub(super) fn call(&self, way: Way, port: usize) -> anyhow::Result<Seen> {
-        self.call_for(way, port, self.patience().of(ANSWER))
+        self.cast.answered(|| self.call_for(way, port, self.patience().of(ANSWER)))
     }
 
     fn call_for(&self, way: Way, port: usize, limit: Duration) -> anyhow::Result<Seen> {
