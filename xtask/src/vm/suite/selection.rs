@@ -11,7 +11,7 @@ pub(crate) const MODULE: &str = "machine::";
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The step of `cargo xtask test`: the tests that need the machine, those of some packages, the lab's experiments with every backend, part of the matrix.
+    /// The step of `cargo xtask test`: the tests that need the machine, those of some packages, the lab with every backend.
     Step,
     /// What fits a test run.
     Selection,
@@ -76,24 +76,10 @@ const PATIENCE: &str = "--patience 10";
 impl Labs {
     pub(super) fn of(extent: Extent) -> Self {
         match extent {
-            Extent::Step => Self {
-                thin: true,
-                only: &[
-                    "ipvs/default",
-                    "maps/default",
-                    "iptables-nft/default/sctp",
-                    "iptables-nft/default/sctp-associations",
-                    "iptables-nft/default/kinds",
-                    "iptables-nft/default/hairpin",
-                    "iptables-nft/default/ranges",
-                ],
-                told: "thin, in the default setting: all of IPVS and of nftables' maps; of iptables with nft the groups sctp, kinds, hairpin and ranges; \
-                       cargo xtask vm test runs it with every backend",
-            },
-            Extent::Selection => Self {
+            Extent::Step | Extent::Selection => Self {
                 thin: true,
                 only: &["default"],
-                told: "thin, in the default setting, with every backend; --full runs every setting, and all rows",
+                told: "thin, in the default setting, with every backend; cargo xtask vm test --full runs every setting, and all rows",
             },
             Extent::Full => Self { thin: false, only: &[], told: "all of it" },
         }
