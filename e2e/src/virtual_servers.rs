@@ -106,6 +106,26 @@ pub fn saved(node: &str) -> anyhow::Result<String> {
     tool(node, "ipvsadm", &["-Sn"])
 }
 
+/// How often `ipvsadm` is asked at most until it says the same twice.
+const ASKED: usize = 16;
+
+/// The same, said twice: all nodes share one table in the kernel, and while an agent writes for one of them, a listing of another one passes over some virtual
+/// servers.
+///
+/// # Errors
+/// When the tool fails, or never says the same twice.
+pub fn saved_twice(node: &str) -> anyhow::Result<String> {
+    let mut last = saved(node)?;
+    for _ in 1..ASKED {
+        let next = saved(node)?;
+        if next == last {
+            return Ok(next);
+        }
+        last = next;
+    }
+    bail!("{node}: ipvsadm says something else each time")
+}
+
 /// What `ipset save` prints on a node.
 ///
 /// # Errors

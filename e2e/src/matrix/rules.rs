@@ -35,7 +35,7 @@ impl Table {
             }
             Rules::VirtualServers => {
                 let mut host = ipvs::Host::default();
-                host.load_ipvsadm(&virtual_servers::saved(node)?)?;
+                host.load_ipvsadm(&virtual_servers::saved_twice(node)?)?;
                 host.load_ipset(&virtual_servers::sets(node)?)?;
                 let addresses: Vec<String> = virtual_servers::device(node)?.into_iter().skip(1).collect();
                 host.load_addresses(&addresses.join("\n"))?;
