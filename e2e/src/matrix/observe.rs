@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -123,9 +124,13 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
         (false, kinds) => of(EACH) * kinds,
     };
     let mut out = Observation::default();
+    let mut took = Duration::ZERO;
     for number in 0..wanted + FURTHER {
-        if number >= wanted && (prediction.sticky || out.met.len() >= expected.len()) {
-            break;
+        if number >= wanted {
+            if prediction.sticky || out.met.len() >= expected.len() {
+                break;
+            }
+            std::thread::sleep(out_of_step(took, RandomState::new().hash_one(number)));
         }
         let begun = Instant::now();
         let one = || one(prediction, cast.stage.ports.next(prediction.namespace), limit, pace.patience);
@@ -134,12 +139,13 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
         } else {
             cast.answered(|| Ok::<_, Infallible>(one())).unwrap_or_else(|never| match never {})
         };
+        took = begun.elapsed();
         let met = match seen {
             Seen::Answered { server, .. } if prediction.own_source => {
                 Expected::Answer(server, prediction.from)
             }
             Seen::Answered { server, client } => {
-                cast.slowest.record(begun.elapsed());
+                cast.slowest.record(took);
                 Expected::Answer(server, client)
             }
             Seen::Refused => Expected::Refused,
@@ -162,6 +168,13 @@ fn connections(prediction: &Prediction, cast: &Cast<'_>) -> Observation {
         }
     }
     out
+}
+
+/// How long to pause after a connection that took so long: anything from nothing to twice that. Where endpoints are taken in turn, two clients of one
+/// pace would otherwise each meet its own for ever.
+fn out_of_step(took: Duration, random: u64) -> Duration {
+    let per_mille = u32::try_from(random % 2001).unwrap_or(0);
+    took.saturating_mul(per_mille) / 1000
 }
 
 fn one(prediction: &Prediction, port: u16, limit: Duration, patience: Patience) -> Seen {
@@ -201,6 +214,37 @@ mod tests {
         assert!(met(&[answer("three")]).fits(&expected, true));
         assert!(!met(&[answer("one"), answer("three")]).fits(&expected, true));
         assert!(!met(&[answer("four")]).fits(&expected, true));
+    }
+
+    /// How many connections two clients make, the one a little behind the other, until each has met both of two endpoints that are taken in turn.
+    fn connections_until_both_are_met(mut pause: impl FnMut(Duration) -> Duration) -> Option<usize> {
+        let took = Duration::from_millis(20);
+        let mut due = [Duration::ZERO, Duration::from_millis(7)];
+        let (mut met, mut turn) = ([[0_usize; 2]; 2], 0);
+        while met.iter().all(|m| m.iter().sum::<usize>() < FURTHER) {
+            let client = usize::from(due[1] < due[0]);
+            met[client][turn] += 1;
+            turn = 1 - turn;
+            due[client] += took + pause(took);
+            if met.iter().flatten().all(|count| *count > 0) {
+                return Some(met.iter().flatten().sum());
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn two_clients_of_endpoints_in_turn_get_out_of_step() {
+        assert_eq!(connections_until_both_are_met(|_| Duration::ZERO), None, "in step they stay");
+        for seed in 0..100_u64 {
+            let mut number = seed << 32;
+            let random = |took| {
+                number += 1;
+                let bits = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+                out_of_step(took, bits.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11)
+            };
+            assert!(connections_until_both_are_met(random).is_some(), "{seed}");
+        }
     }
 
     #[test]
