@@ -30,9 +30,9 @@ pub(crate) use self::follow::Follower;
 pub use self::node_ports::NodePorts;
 pub use self::state::{Moment, NodeState, State};
 pub(crate) use self::worker::Mailbox;
-use self::worker::{Process, Worker};
+use self::worker::Worker;
 use crate::events::{Event, EventRecorder, EventType};
-use crate::http::{Head, Response, Servers};
+use crate::http::{Head, Outlet, Response, Servers, Service};
 use crate::sync::Observer;
 
 /// What the health server is to be.
@@ -169,6 +169,24 @@ impl Health {
     }
 }
 
+/// The health server of the process.
+fn outlet(health: &Arc<Health>, servers: &Servers) -> Outlet<SocketAddr> {
+    let health = Arc::clone(health);
+    Outlet::new("health", servers.clone(), Service::new(move |head| health.respond(head)))
+}
+
+/// Tells the health server of another place. Clones tell the same server; one that has ended is told in vain.
+#[derive(Clone, Debug)]
+pub struct Mover(Arc<Mailbox>);
+
+impl Mover {
+    /// Has it listen there from now on (`healthzBindAddress`), or nowhere. Does not wait: until the new address can be had, the server stays at the
+    /// old one, unless one of the two is all addresses of the same port.
+    pub fn listen_at(&self, address: Option<SocketAddr>) {
+        self.0.listen_at(address);
+    }
+}
+
 /// Health in service. Dropped, all its sockets are closed.
 #[derive(Debug)]
 pub struct Running {
@@ -194,13 +212,12 @@ pub fn start(
     let health = Arc::new(Health::new(State::new(options.sync_period, options.node_required)));
     health.started(families);
     raise_descriptor_limit();
-    let mut process =
-        options.address.map(|address| Process::new(address, servers.clone(), Arc::clone(&health)));
-    if let Some(process) = &mut process
-        && let Err(source) = process.try_start()
+    let mut process = outlet(&health, servers);
+    process.want(options.address);
+    if let Err(source) = process.settle()
         && options.hard_fail
+        && let Some(address) = options.address
     {
-        let address = process.address();
         let note = format!("the health server cannot listen at {address}: {source}");
         events.record(Event::node(EventType::Warning, "FailedToStartProxierHealthcheck", note));
         return Err(HealthError::Bind { address, source });
@@ -220,6 +237,12 @@ impl Running {
     #[must_use]
     pub fn health(&self) -> Arc<Health> {
         Arc::clone(&self.health)
+    }
+
+    /// Whom to tell that the health server is to listen elsewhere.
+    #[must_use]
+    pub fn mover(&self) -> Mover {
+        Mover(Arc::clone(&self.mailbox))
     }
 
     /// What the loop tells.

@@ -9,6 +9,7 @@
 
 mod bind;
 mod connection;
+mod outlet;
 
 use std::fmt;
 use std::io;
@@ -25,6 +26,7 @@ use tokio::sync::{Notify, watch};
 
 pub use self::bind::{bind, bind_one_family};
 use self::connection::{Acceptor, Control, Order};
+pub use self::outlet::{Outlet, Place};
 
 /// The head of a request: method, target, headers.
 pub type Head = hyper::http::request::Parts;

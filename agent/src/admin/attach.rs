@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use serde_json::Value;
 use super::desk::Papers;
 use super::{Desk, Follower, Insight, Pages, Printers};
 use crate::events::{Event, EventType, SharedRecorder};
-use crate::http::{self, Listener, ServerHandle, Servers, Service};
-use crate::metrics::Family;
+use crate::http::{Listener, Outlet, Place, Servers, Service};
+use crate::metrics::{Family, Gates};
 use crate::sync::{Message, Observer};
 use crate::world::Problems;
 
@@ -51,6 +51,8 @@ pub struct MetricsOptions {
     pub configz: Value,
     /// Paths that are not answered: pages whose gate is off.
     pub hidden: Vec<&'static str>,
+    /// Feature gates, as a metric tells them.
+    pub gates: Gates,
 }
 
 impl Default for MetricsOptions {
@@ -63,6 +65,7 @@ impl Default for MetricsOptions {
             mode: String::new(),
             configz: Value::Null,
             hidden: Vec::new(),
+            gates: Gates::new(),
         }
     }
 }
@@ -108,8 +111,10 @@ pub enum ServeError {
 /// What holds on to the servers: dropped, they are closed.
 #[derive(Debug)]
 pub struct Attached {
+    insight: Arc<Insight>,
     pages: Arc<Pages>,
-    listening: Vec<Listening>,
+    metrics: Kept<SocketAddr>,
+    admin: Kept<SocketFile>,
 }
 
 impl Attached {
@@ -122,18 +127,18 @@ impl Attached {
     /// Where metrics are served, once they are.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.listening.iter().find_map(Listening::address)
+        self.metrics.outlet().address()
     }
-}
 
-impl Drop for Listening {
-    /// The socket goes with its server, unless another process answers there by now. One that stays is replaced by the next start.
-    fn drop(&mut self) {
-        drop(self.waiting.take());
-        let served = self.server.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
-        if let Some(path) = self.socket.take().filter(|path| served && UnixStream::connect(path).is_err()) {
-            let _ = fs::remove_file(path);
-        }
+    /// Takes over other options, but for `configz`, which says what is in force and not what is wished. A server leaves its old place when it
+    /// has the new one; until then it is tried again and again, whatever `hard_fail` says.
+    pub fn change(&self, options: MetricsOptions) {
+        let MetricsOptions { address, profiling, admin_socket, hidden, gates, .. } = options;
+        self.pages.open(profiling, hidden);
+        self.insight.metrics.set_gates(gates);
+        // what cannot be had is logged
+        let _ = self.metrics.put(address, false);
+        let _ = self.admin.put(admin_socket.map(SocketFile), false);
     }
 }
 
@@ -146,30 +151,28 @@ pub fn attach(
     options: MetricsOptions,
     around: Surroundings,
 ) -> Result<(Box<dyn Observer>, Attached), ServeError> {
-    let MetricsOptions { address, hard_fail, profiling, admin_socket, configz, hidden, .. } = options;
+    let MetricsOptions { address, hard_fail, profiling, admin_socket, configz, hidden, gates, .. } = options;
     let insight = Arc::clone(&around.insight);
+    insight.metrics.set_gates(gates);
     let flags = std::env::args().skip(1).collect();
     let pages = Arc::new(Pages::new(Arc::clone(&insight), configz, flags, profiling).without(hidden));
-    let asked = Arc::new(AtomicBool::new(false));
-    let printers = Printers::default();
-    let mut listening = Vec::new();
-    if let Some(address) = address {
-        let pages = Arc::clone(&pages);
-        let service = Service::new(move |head| pages.answer(head)).slow();
-        let bind = move || http::bind(address).map(Listener::from);
-        let what = format!("metrics on {address}");
-        let metrics = Listening::begin(what, bind, &around.servers, service, hard_fail);
-        listening.push(metrics.map_err(|source| refused(address, source, &around))?);
+    let answering = Arc::clone(&pages);
+    let service = Service::new(move |head| answering.answer(head)).slow();
+    let metrics = Kept::new(Outlet::new("metrics", around.servers.clone(), service));
+    if let Err(source) = metrics.put(address, hard_fail)
+        && let Some(address) = address
+    {
+        return Err(refused(address, source, &around));
     }
     let problems = around.problems.clone();
     insight.metrics.register(move |page| page.sample(PROBLEMS, &[], problems.count() as f64));
-    if let Some(path) = admin_socket {
-        match admin(&path, around, Arc::clone(&asked), Arc::clone(&printers)) {
-            Ok(admin) => listening.push(admin),
-            Err(error) => tracing::warn!(error = %error, "no admin API"),
-        }
-    }
-    Ok((Box::new(Follower::new(insight, asked, printers)), Attached { pages, listening }))
+    let asked = Arc::new(AtomicBool::new(false));
+    let printers = Printers::default();
+    let admin = admin(around, Arc::clone(&asked), Arc::clone(&printers));
+    // what cannot be had is logged
+    let _ = admin.put(admin_socket.map(SocketFile), false);
+    let follower = Box::new(Follower::new(Arc::clone(&insight), asked, printers));
+    Ok((follower, Attached { insight, pages, metrics, admin }))
 }
 
 /// The cluster is told before the process ends.
@@ -179,78 +182,93 @@ fn refused(address: SocketAddr, source: io::Error, around: &Surroundings) -> Ser
     ServeError::Metrics { address, source }
 }
 
-fn admin(
-    path: &Path,
-    around: Surroundings,
-    asked: Arc<AtomicBool>,
-    printers: Printers,
-) -> io::Result<Listening> {
+fn admin(around: Surroundings, asked: Arc<AtomicBool>, printers: Printers) -> Kept<SocketFile> {
     let Surroundings { insight, servers, node, source, problems, messages, .. } = around;
     let give = move |order| messages.try_send(Message::Ordered(order)).is_ok();
     let papers = Papers { node, source, problems, printers, give: Box::new(give), asked };
     let desk = Desk::new(insight, papers);
-    let service = Service::new(move |head| desk.answer(head)).slow();
-    let at = path.to_owned();
-    let bind = move || bind_socket(&at).map(Listener::from);
-    let what = format!("the admin API on {}", path.display());
-    let mut out = Listening::begin(what, bind, &servers, service, false)?;
-    out.socket = Some(path.to_owned());
-    Ok(out)
+    Kept::new(Outlet::new("the admin API", servers, Service::new(move |head| desk.answer(head)).slow()))
 }
 
-/// A server that is there, or will be when its address is free.
-#[derive(Debug, Default)]
-struct Listening {
-    server: Arc<Mutex<Option<ServerHandle>>>,
-    /// Dropped, it ends the thread that waits for the address.
-    waiting: Option<mpsc::Sender<()>>,
-    socket: Option<PathBuf>,
+/// The place of a socket in the file system.
+#[derive(Clone, Debug, PartialEq)]
+struct SocketFile(PathBuf);
+
+impl fmt::Display for SocketFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
 }
 
-impl Listening {
-    fn begin(
-        what: String,
-        bind: impl Fn() -> io::Result<Listener> + Send + 'static,
-        servers: &Servers,
-        service: Service,
-        hard_fail: bool,
-    ) -> io::Result<Self> {
-        let serve = {
-            let servers = servers.clone();
-            move || bind().and_then(|listener| servers.serve(listener, service.clone()))
+impl Place for SocketFile {
+    fn open(&self) -> io::Result<Listener> {
+        bind_socket(&self.0).map(Listener::from)
+    }
+
+    /// Two names of one file.
+    fn excludes(&self, other: &Self) -> bool {
+        matches!((fs::canonicalize(&self.0), fs::canonicalize(&other.0)), (Ok(a), Ok(b)) if a == b)
+    }
+
+    /// The socket goes with its server, unless another process answers there by now. One that stays is replaced by the next start.
+    fn left(&self) {
+        if UnixStream::connect(&self.0).is_err() {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// A server and, while it is not where it is wanted, the thread that tries again.
+#[derive(Debug)]
+struct Kept<P: Place> {
+    outlet: Arc<Mutex<Outlet<P>>>,
+    /// Dropped, it ends the thread.
+    waiting: Mutex<Option<mpsc::Sender<()>>>,
+}
+
+impl<P: Place> Kept<P> {
+    fn new(outlet: Outlet<P>) -> Self {
+        Self { outlet: Arc::new(Mutex::new(outlet)), waiting: Mutex::default() }
+    }
+
+    fn outlet(&self) -> MutexGuard<'_, Outlet<P>> {
+        self.outlet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves there from now on, or nowhere. With `at_once` a place that cannot be had is an error, otherwise it is tried again.
+    fn put(&self, place: Option<P>, at_once: bool) -> io::Result<()> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(waiting.take());
+        let settled = {
+            let mut outlet = self.outlet();
+            outlet.want(place);
+            outlet.settle()
         };
-        let mut out = Self::default();
-        let error = match serve() {
-            Ok(server) => {
-                tracing::info!(what = %what, "serving");
-                out.keep(server);
-                return Ok(out);
-            }
-            Err(error) if hard_fail => return Err(error),
-            Err(error) => error,
-        };
-        tracing::warn!(what = %what, error = %error, "cannot serve; tried again every 5 s");
+        if at_once || settled.is_ok() {
+            return settled;
+        }
         let (stop, stopped) = mpsc::channel::<()>();
-        let server = Arc::clone(&out.server);
-        thread::Builder::new().name("bind".to_owned()).spawn(move || {
+        let outlet = Arc::clone(&self.outlet);
+        let again = move || {
             while stopped.recv_timeout(AGAIN) == Err(RecvTimeoutError::Timeout) {
-                if let Ok(handle) = serve() {
-                    tracing::info!(what = %what, "serving");
-                    *server.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+                if outlet.lock().unwrap_or_else(PoisonError::into_inner).settle().is_ok() {
                     return;
                 }
             }
-        })?;
-        out.waiting = Some(stop);
-        Ok(out)
+        };
+        match thread::Builder::new().name("bind".to_owned()).spawn(again) {
+            Ok(_) => *waiting = Some(stop),
+            Err(error) => tracing::warn!(error = %error, "no thread that tries again"),
+        }
+        Ok(())
     }
+}
 
-    fn keep(&self, server: ServerHandle) {
-        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
-    }
-
-    fn address(&self) -> Option<SocketAddr> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.address()
+impl<P: Place> Drop for Kept<P> {
+    /// The thread may hold on to the outlet for a moment longer.
+    fn drop(&mut self) {
+        drop(self.waiting.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        self.outlet().close();
     }
 }
 

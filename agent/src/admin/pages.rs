@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -29,14 +29,20 @@ pub struct Pages {
     insight: Arc<Insight>,
     configz: Mutex<Value>,
     flags: Vec<String>,
+    doors: Mutex<Doors>,
+    checks: AtomicU64,
+}
+
+/// What is answered of what could be.
+#[derive(Clone, Debug, Default)]
+struct Doors {
     profiling: bool,
     hidden: Vec<&'static str>,
-    checks: AtomicU64,
 }
 
 impl std::fmt::Debug for Pages {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pages").field("profiling", &self.profiling).finish_non_exhaustive()
+        f.debug_struct("Pages").field("doors", &self.doors()).finish_non_exhaustive()
     }
 }
 
@@ -44,14 +50,24 @@ impl Pages {
     /// With the configuration in force, the command line, and what `enableProfiling` says.
     #[must_use]
     pub fn new(insight: Arc<Insight>, configz: Value, flags: Vec<String>, profiling: bool) -> Self {
-        let (configz, hidden, checks) = (Mutex::new(configz), Vec::new(), AtomicU64::new(0));
-        Self { insight, configz, flags, profiling, hidden, checks }
+        let doors = Mutex::new(Doors { profiling, hidden: Vec::new() });
+        Self { insight, configz: Mutex::new(configz), flags, doors, checks: AtomicU64::new(0) }
     }
 
     /// The same without these paths: pages whose gate is off.
     #[must_use]
     pub fn without(self, hidden: Vec<&'static str>) -> Self {
-        Self { hidden, ..self }
+        self.doors().hidden = hidden;
+        self
+    }
+
+    /// `enableProfiling`, and the paths that are not answered, from now on.
+    pub fn open(&self, profiling: bool, hidden: Vec<&'static str>) {
+        *self.doors() = Doors { profiling, hidden };
+    }
+
+    fn doors(&self) -> MutexGuard<'_, Doors> {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Another configuration is in force.
@@ -63,8 +79,9 @@ impl Pages {
     #[must_use]
     pub fn answer(&self, head: &Head) -> Response {
         let query = head.uri.query().unwrap_or_default();
+        let Doors { profiling, hidden } = self.doors().clone();
         match head.uri.path() {
-            path if self.hidden.contains(&path) => Response::not_found(),
+            path if hidden.contains(&path) => Response::not_found(),
             "/metrics" => Response::new(200, CONTENT_TYPE, self.insight.page().text()),
             "/metrics/slis" => Response::new(200, CONTENT_TYPE, self.slis()),
             "/healthz" | "/healthz/ping" => self.healthz(query),
@@ -75,7 +92,7 @@ impl Pages {
             }
             "/flagz" => Response::new(200, PLAIN, self.flagz()),
             "/statusz" => Response::new(200, PLAIN, self.statusz()),
-            path if path.starts_with("/debug/") && self.profiling => debug(head, path, query),
+            path if path.starts_with("/debug/") && profiling => debug(head, path, query),
             _ => Response::not_found(),
         }
     }

@@ -21,15 +21,15 @@ use proxier_sys::addresses::{AddressWatch, Notice, host_addresses};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::reload::Reload;
+use super::reload::{Reload, Surroundings, Taken};
 use super::setup::Setup;
 use super::{Ended, host};
-use crate::admin::{self, Attached, Board, Insight, MetricsOptions, Surroundings};
+use crate::admin::{self, Attached, Board, Insight, MetricsOptions};
 use crate::cli::ConfigFlags;
 use crate::config::{Config, SourceConfig};
 use crate::conntrack::{Cleaner, Pass};
 use crate::events::{Event, EventType, Logged, SharedRecorder};
-use crate::health::{self, Answers, Health, HealthOptions};
+use crate::health::{self, Answers, Health, HealthOptions, Mover};
 use crate::http::Servers;
 use crate::metrics::{ClientMetrics, Metrics, ProbeCounts, wall_clock};
 use crate::service_manager::Notifier;
@@ -103,7 +103,8 @@ impl Daemon {
         let health = health::start(health_options(&setup.config), node, &families, &servers, &self.events)?;
         let world = setup.world()?;
         let (follower, attached) = self.attach(&health.health(), world.problems(), servers)?;
-        reload.shown_by(attached.pages());
+        let attached = Arc::new(attached);
+        reload.told_to(surroundings(health.mover(), &attached));
         self.start_source(health.health())?;
         notifier.status("waiting for the first complete list");
         let insight = Arc::clone(&self.insight);
@@ -151,7 +152,7 @@ impl Daemon {
     ) -> anyhow::Result<(Box<dyn Observer>, Attached)> {
         let answers = Arc::clone(health);
         self.insight.metrics.probes(move || probe_counts(answers.answers()));
-        let around = Surroundings {
+        let around = admin::Surroundings {
             insight: Arc::clone(&self.insight),
             servers,
             node: self.setup.node_name()?.as_str().to_owned(),
@@ -227,8 +228,7 @@ fn health_options(config: &Config) -> HealthOptions {
 /// Values and state of these instances.
 fn insight(setup: &Setup, instances: &[Box<dyn Instance>]) -> Arc<Insight> {
     let families: Vec<IpFamily> = instances.iter().map(|i| i.family()).collect();
-    let gates = setup.config.feature_gates.iter().map(|(name, on)| (name.to_owned(), on)).collect();
-    let metrics = Metrics::new(&setup.config.mode, setup.figures(), &families, wall_clock).gates(gates);
+    let metrics = Metrics::new(&setup.config.mode, setup.figures(), &families, wall_clock);
     Insight::new(metrics, Board::new(setup.backend(), &families, wall_clock))
 }
 
@@ -245,7 +245,31 @@ fn metrics_options(config: &Config) -> MetricsOptions {
             .filter(|(gate, _)| !config.feature_gates.on(gate))
             .map(|(_, page)| *page)
             .collect(),
+        gates: config.feature_gates.iter().map(|(name, on)| (name.to_owned(), on)).collect(),
     }
+}
+
+/// Takes over what a configuration that was read again says of servers and host.
+fn surroundings(mover: Mover, attached: &Arc<Attached>) -> Surroundings {
+    // the servers end with the loop, whoever may still read a file then
+    let attached = Arc::downgrade(attached);
+    Box::new(move |Taken { before, now, whole }| {
+        mover.listen_at(now.healthz_bind_address);
+        if let Some(attached) = attached.upgrade() {
+            attached.change(metrics_options(now));
+            if whole {
+                attached.pages().set_configz(now.configz());
+            }
+        }
+        if before.oom_score_adj != now.oom_score_adj {
+            host::set_oom_score(now);
+        }
+        if before.conntrack != now.conntrack
+            && let Err(error) = host::prepare(now)
+        {
+            tracing::error!(error = %error, "settings of connection tracking");
+        }
+    })
 }
 
 /// Answers of `/healthz` and of `/livez` by status code.

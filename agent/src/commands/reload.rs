@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use proxier_core::ids::IpFamily;
 
 use super::setup::Setup;
-use crate::admin::Pages;
 use crate::cli::ConfigFlags;
 use crate::config::{Change, Config, Difference};
 use crate::file_watch;
@@ -30,11 +29,24 @@ struct State {
     families: Vec<IpFamily>,
     to_loop: SyncSender<Message>,
     notifier: Notifier,
-    /// What shows the configuration in force.
-    pages: Option<Arc<Pages>>,
+    /// Who takes over what is not the loop's.
+    surroundings: Option<Surroundings>,
     /// Settings of the backend changed that could not be taken so far, since others beside them take a restart.
     owed: bool,
 }
+
+/// A configuration that was taken.
+pub(super) struct Taken<'a> {
+    /// The one before.
+    pub(super) before: &'a Config,
+    /// What it says now.
+    pub(super) now: &'a Config,
+    /// Nothing of it waits for a restart.
+    pub(super) whole: bool,
+}
+
+/// Takes over what is not the loop's: servers, settings of the host.
+pub(super) type Surroundings = Box<dyn Fn(Taken<'_>) + Send>;
 
 /// What a difference leads to.
 #[derive(Debug, PartialEq, Eq)]
@@ -63,7 +75,7 @@ impl Reload {
             families,
             to_loop,
             notifier,
-            pages: None,
+            surroundings: None,
             owed: false,
         })))
     }
@@ -84,9 +96,13 @@ impl Reload {
         file_watch::watch(file, known, stop, move |_| reload.now("the file changed")).map(drop)
     }
 
-    /// Has these pages show a configuration once all of it is in force.
-    pub(super) fn shown_by(&self, pages: &Arc<Pages>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pages = Some(Arc::clone(pages));
+    /// Has these take over what is not the loop's: at once, if it was read again before they were there.
+    pub(super) fn told_to(&self, surroundings: Surroundings) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.surroundings = Some(surroundings);
+        if !state.started.difference(&state.last).is_empty() {
+            state.tell_surroundings(&state.started);
+        }
     }
 
     /// Reads again.
@@ -154,12 +170,17 @@ impl State {
             let ours = all.filter(|i| self.families.contains(&i.family())).collect();
             let _ = self.to_loop.send(Message::Instances(ours));
         }
-        self.last = setup.config;
+        let before = std::mem::replace(&mut self.last, setup.config);
+        if !differences.is_empty() {
+            self.tell_surroundings(&before);
+        }
+    }
+
+    fn tell_surroundings(&self, before: &Config) {
         let waits = |d: &Difference| matches!(step(d, &self.started), Step::Restart(_));
-        if let Some(pages) = &self.pages
-            && !self.started.difference(&self.last).iter().any(waits)
-        {
-            pages.set_configz(self.last.configz());
+        let whole = !self.started.difference(&self.last).iter().any(waits);
+        if let Some(surroundings) = &self.surroundings {
+            surroundings(Taken { before, now: &self.last, whole });
         }
     }
 
@@ -258,6 +279,26 @@ mod tests {
         assert_eq!(case.read("verifyPeriod: soon\n"), good);
         assert_eq!(case.read(": nothing that YAML knows: ["), good);
         assert_ne!(case.read("verifyPeriod: 30s\n"), good);
+    }
+
+    /// Also what was read before they were there.
+    #[test]
+    fn surroundings_are_told_what_changed_and_whether_that_is_all() {
+        let case = Case::new("healthzBindAddress: 127.0.0.1:1\n");
+        case.read("healthzBindAddress: 127.0.0.1:2\n");
+        let (tell, told) = std::sync::mpsc::channel();
+        case.reload.told_to(Box::new(move |Taken { before, now, whole }| {
+            let port = |c: &Config| c.healthz_bind_address.map(|a| a.port());
+            let _ = tell.send((port(before), port(now), whole));
+        }));
+        let expect = |all: &[_]| assert_eq!(told.try_iter().collect::<Vec<_>>(), all);
+        expect(&[(Some(1), Some(2), true)]);
+        case.read("# the same\nhealthzBindAddress: 127.0.0.1:2\n");
+        case.read("healthzBindAddress: nonsense\n");
+        expect(&[]);
+        case.read("healthzBindAddress: 127.0.0.1:3\nbindAddressHardFail: true\n");
+        case.read("healthzBindAddress: 127.0.0.1:3\n");
+        expect(&[(Some(2), Some(3), false), (Some(3), Some(3), true)]);
     }
 
     #[test]

@@ -213,3 +213,46 @@ fn servers_outlive_their_first_handle_and_end_with_the_last() {
     drop(servers);
     assert!(ask(&mut connect(&handle), "GET / HTTP/1.0\r\n\r\n").ends_with("{}"));
 }
+
+#[test]
+fn an_outlet_moves_when_its_new_place_can_be_had() {
+    let servers = Servers::start().expect("a thread");
+    let answers = |address: SocketAddr| {
+        TcpStream::connect(address).is_ok_and(|mut s| ask(&mut s, "GET / HTTP/1.0\r\n\r\n").ends_with("{}"))
+    };
+    let mut outlet = Outlet::new("a test", servers, hello());
+    assert!(outlet.is_settled() && outlet.address().is_none(), "nowhere, as is wanted");
+    // addresses that nobody else uses, with ports that are given to nobody who asks for any
+    let process = u8::try_from(std::process::id() % 250).expect("below 250");
+    let place = |host: u8, port: u16| SocketAddr::from(([127, 250, process, host], port));
+    let (first, second) = (place(1, 10358), place(1, 10359));
+    outlet.want(Some(first));
+    assert!(!outlet.is_settled() && !answers(first), "wanting alone does nothing");
+    outlet.settle().expect("free");
+    assert!(outlet.is_settled() && answers(first));
+    assert_eq!(outlet.address(), Some(first));
+
+    let taken = TcpListener::bind(second).expect("free");
+    outlet.want(Some(second));
+    assert_eq!(outlet.settle().expect_err("taken").kind(), io::ErrorKind::AddrInUse);
+    assert!(!outlet.is_settled() && answers(first), "still at the old place");
+    drop(taken);
+    outlet.settle().expect("free by now");
+    assert!(answers(second) && !answers(first));
+
+    // All addresses of the port that it has: the old one goes first.
+    let wide = SocketAddr::from((Ipv4Addr::UNSPECIFIED, second.port()));
+    outlet.want(Some(wide));
+    outlet.settle().expect("its own port is no obstacle");
+    assert!(answers(place(2, second.port())));
+    outlet.want(Some(second));
+    outlet.settle().expect("free");
+    assert!(answers(second));
+    outlet.want(None);
+    outlet.settle().expect("nothing to be had");
+    assert!(outlet.is_settled() && outlet.address().is_none());
+    outlet.want(Some(first));
+    outlet.settle().expect("free");
+    drop(outlet);
+    assert!(!answers(first));
+}

@@ -65,7 +65,7 @@ pub struct Metrics {
     service_changes: Counter,
     endpoint_changes: Counter,
     last_event: Gauge,
-    gates: Gates,
+    gates: Mutex<Gates>,
     client: Arc<ClientMetrics>,
     probes: Mutex<Option<Probes>>,
     sources: Mutex<Vec<Source>>,
@@ -92,17 +92,16 @@ impl Metrics {
             service_changes: Counter::default(),
             endpoint_changes: Counter::default(),
             last_event: Gauge::default(),
-            gates: Gates::new(),
+            gates: Mutex::default(),
             client: Arc::default(),
             probes: Mutex::default(),
             sources: Mutex::default(),
         }
     }
 
-    /// The same, and these feature gates are told.
-    #[must_use]
-    pub fn gates(self, gates: Gates) -> Self {
-        Self { gates, ..self }
+    /// These feature gates are told from now on.
+    pub fn set_gates(&self, gates: Gates) {
+        *self.gates.lock().unwrap_or_else(PoisonError::into_inner) = gates;
     }
 
     /// Where requests to the API server are counted.

@@ -1,5 +1,7 @@
 //! Our own metrics, and what Kubernetes' programs tell of their build and gates.
 
+use std::sync::PoisonError;
+
 use super::Metrics;
 use super::kubeproxy::label;
 use super::page::{Family, Page};
@@ -113,7 +115,7 @@ impl Metrics {
             ("platform", &*platform),
         ];
         page.sample(KUBERNETES_BUILD, &labels, 1.0);
-        for (name, on) in &self.gates {
+        for (name, on) in self.gates.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let labels = [("name", &**name), ("stage", stage(name))];
             page.sample(FEATURE, &labels, f64::from(u8::from(*on)));
         }

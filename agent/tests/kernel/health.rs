@@ -1,6 +1,7 @@
 //! The health server and the health check node ports of the program, as they are asked over the network.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::stage::{Daemon, Stage, until};
+use crate::stage::{Daemon, Stage, nft, until};
 
 const ALL: &str = "nodePortAddresses: [0.0.0.0/0, '::/0']\n";
 
@@ -149,8 +150,8 @@ fn ports_that_are_taken_are_told_and_served_later() {
     let server = TcpListener::bind((V6, 10256)).expect("free");
     let health = TcpListener::bind((V4, 32100)).expect("free");
     let daemon = stage.run();
-    let line = daemon.logged(&[("message", "health server cannot listen"), ("address", "0.0.0.0:10256")]);
-    assert_eq!(line["level"], "ERROR");
+    let line = daemon.logged(&[("message", "cannot serve"), ("what", "health"), ("at", "0.0.0.0:10256")]);
+    assert_eq!(line["level"], "WARN");
     let line = daemon.logged(&[("message", "event"), ("reason", "FailedToStartServiceHealthcheck")]);
     assert_eq!(line["regarding"], "Service shop/web");
     until("the other family", || status(V6, 32100, "/") == Some(200));
@@ -183,4 +184,70 @@ fn ranges_for_node_ports_say_where_health_ports_listen() {
     let mut at: Vec<&str> = listening.lines().filter_map(|l| l.split_whitespace().nth(3)).collect();
     at.sort_unstable();
     assert_eq!(at, ["127.0.0.1:32100", "[::]:32100"], "{listening}");
+}
+
+/// The text of an answer; empty where nobody listens.
+fn page(port: u16, path: &str) -> String {
+    let Ok(mut stream) = TcpStream::connect((V4, port)) else { return String::new() };
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("sent");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+#[test]
+#[ignore = "needs root and a network namespace: run by cargo xtask test"]
+fn servers_and_settings_of_the_host_follow_the_configuration() {
+    let stage = stage(ALL);
+    let daemon = listens(&stage);
+    until("both servers", || {
+        status(V4, 10256, "/livez") == Some(200) && !page(10249, "/proxyMode").is_empty()
+    });
+    let rules = nft(&["-a", "list", "ruleset"], "");
+    let timeout = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established";
+    let set = |settings: &str, healthz: &str| {
+        stage.configure(&format!("{ALL}{settings}healthzBindAddress: '{healthz}'\n"));
+    };
+    assert!(page(10249, "/flagz").contains(" 200 "));
+    assert!(page(10249, "/debug/flags/v").contains(" 404 "));
+
+    let other = "metricsBindAddress: 127.0.0.1:10349\nenableProfiling: true\nfeatureGates: {ComponentFlagz: false}\n\
+                 conntrack: {tcpEstablishedTimeout: 1h7m}\n";
+    set(other, "127.0.0.1:10356");
+    until("the other ports", || {
+        status(V4, 10356, "/livez") == Some(200) && !page(10349, "/proxyMode").is_empty()
+    });
+    until("not the old ones", || {
+        status(V4, 10256, "/livez").is_none() && page(10249, "/proxyMode").is_empty()
+    });
+    until("the timeout", || fs::read_to_string(timeout).expect("a setting").trim() == "4020");
+    until("what is in force", || page(10349, "/configz").contains("127.0.0.1:10356"));
+    assert!(page(10349, "/flagz").contains(" 404 "), "its gate is off");
+    assert!(page(10349, "/debug/flags/v").contains(" 405 "), "profiling is on");
+    assert!(
+        page(10349, "/metrics")
+            .contains("kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0\n")
+    );
+
+    // The port that it has, at more addresses.
+    assert_eq!(status("127.0.0.2", 10356, "/livez"), None);
+    set(other, "0.0.0.0:10356");
+    until("more addresses", || status("127.0.0.2", 10356, "/livez") == Some(200));
+
+    // One that is taken: the old one is served for as long.
+    let taken = TcpListener::bind((V4, 10456)).expect("free");
+    set(other, "127.0.0.1:10456");
+    daemon.logged(&[("message", "cannot serve"), ("what", "health"), ("at", "127.0.0.1:10456")]);
+    assert_eq!(status(V4, 10356, "/livez"), Some(200));
+    drop(taken);
+    until("free by now", || status(V4, 10456, "/livez") == Some(200));
+    until("not the old one", || status(V4, 10356, "/livez").is_none());
+
+    // None is wanted.
+    set("metricsBindAddress: ''\n", "");
+    until("nobody", || status(V4, 10456, "/livez").is_none() && page(10349, "/proxyMode").is_empty());
+    assert_eq!(nft(&["-a", "list", "ruleset"], ""), rules, "rules have nothing to do with it");
+    assert_eq!(daemon.count(&[("message", "setting takes a restart")]), 0);
+    stage.in_order();
+    assert_eq!(daemon.end(Signal::SIGTERM).0.code(), Some(0));
 }

@@ -60,9 +60,9 @@ fn a_configuration_read_again_changes_what_it_can_and_tells_the_rest() {
     assert_eq!(with_handles(), before);
 
     // A live one, one for the next start, and the log's level.
-    stage.configure("serviceCIDRs: [10.97.0.0/16]\noomScoreAdj: 7\n");
+    stage.configure("serviceCIDRs: [10.97.0.0/16]\nbindAddressHardFail: true\n");
     daemon.logged(&[("message", "setting changed"), ("setting", "serviceCIDRs")]);
-    daemon.logged(&[("message", "setting takes a restart"), ("setting", "oomScoreAdj")]);
+    daemon.logged(&[("message", "setting takes a restart"), ("setting", "bindAddressHardFail")]);
     until("the other range", || {
         table("ip").contains("10.97.0.0/16") && !table("ip").contains("10.96.0.0/16")
     });

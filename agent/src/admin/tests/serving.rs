@@ -145,3 +145,52 @@ fn an_admin_socket_that_cannot_be_is_no_end() {
     let hard = MetricsOptions { hard_fail: true, ..options(None, Some(&bad)) };
     assert!(attach(hard, surroundings(&rig).0).is_ok());
 }
+
+#[test]
+fn other_options_move_what_is_served() {
+    let folder = tempfile::tempdir().expect("folder");
+    let [old, new] = ["old.sock", "new.sock"].map(|name| folder.path().join(name));
+    let rig = Rig::running(1);
+    let (_, attached) = attach(options(any(), Some(&old)), surroundings(&rig).0).expect("served");
+    let get = |path: &str| {
+        let address = attached.metrics_address().expect("served");
+        exchange(TcpStream::connect(address).expect("there"), &format!("GET {path}"))
+    };
+    assert!(get("/flagz").contains(" 200 OK") && get("/debug/flags/v").contains(" 404 "));
+    attached.change(MetricsOptions {
+        profiling: true,
+        hidden: vec!["/flagz"],
+        gates: vec![("NativeHistograms".to_owned(), true)],
+        ..options(any(), Some(&new))
+    });
+    assert!(get("/flagz").contains(" 404 ") && get("/debug/flags/v").contains(" 405 "));
+    assert!(
+        get("/metrics").contains("kubernetes_feature_enabled{name=\"NativeHistograms\",stage=\"ALPHA\"} 1\n")
+    );
+    assert!(exchange(UnixStream::connect(&new).expect("there"), "GET /status").contains("\"node\":\"n1\""));
+    assert!(!old.exists(), "the old socket is gone");
+
+    // Another name of the same file, as /var/run is one of /run.
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(folder.path(), &link).expect("linked");
+    attached.change(options(None, Some(&link.join("new.sock"))));
+    assert_eq!(attached.metrics_address(), None);
+    assert!(exchange(UnixStream::connect(&new).expect("there"), "GET /status").contains(" 200 OK"));
+    attached.change(options(any(), None));
+    assert!(!new.exists() && attached.metrics_address().is_some());
+}
+
+#[test]
+fn a_place_that_cannot_be_had_is_given_up_for_another() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = taken.local_addr().expect("bound");
+    let rig = Rig::running(1);
+    let (_, attached) = attach(options(Some(address), None), surroundings(&rig).0).expect("tried again");
+    attached.change(options(any(), None));
+    let served = attached.metrics_address().expect("at once");
+    assert_ne!(served, address);
+    drop(taken);
+    std::thread::sleep(Duration::from_millis(1500)); // longer than until the next attempt, were there one
+    assert_eq!(attached.metrics_address(), Some(served));
+    assert!(TcpStream::connect(address).is_err());
+}

@@ -8,8 +8,6 @@ use crate::config::takes::Takes;
 const DETECT_LOCAL_MODES: [&str; 4] = ["ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"];
 
 const SOURCE: super::Change = Restart("the source is opened once, at the start");
-const SERVER: super::Change = Restart("the server is opened once, at the start");
-const SYSCTL: super::Change = Restart("settings of the kernel are written once, at the start");
 
 const JSON: &str = "objects are always asked for as JSON";
 
@@ -91,11 +89,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     .empty(Empty::Default)
     .flags(&[peer("bind-address", "IP", "This node's own address, in place of the Node object's first")
         .empty_is_absent()]),
-    row("healthzBindAddress", Takes::Listen(10256), Default::Text("0.0.0.0:10256"), SERVER)
+    row("healthzBindAddress", Takes::Listen(10256), Default::Text("0.0.0.0:10256"), Live)
         .peer()
         .empty(Empty::DefaultInPeerFile)
         .flags(&[peer("healthz-bind-address", "IP:PORT", "Address of the health server").empty_is_absent()]),
-    row("metricsBindAddress", Takes::Listen(10249), Default::Text("127.0.0.1:10249"), SERVER)
+    row("metricsBindAddress", Takes::Listen(10249), Default::Text("127.0.0.1:10249"), Live)
         .peer()
         .empty(Empty::DefaultInPeerFile)
         .flags(&[peer("metrics-bind-address", "IP:PORT", "Address of the metrics server; empty for none")]),
@@ -106,7 +104,7 @@ pub(super) const SETTINGS: &[Setting] = &[
             "",
             "End when the health or metrics server cannot be opened",
         )]),
-    row("enableProfiling", Takes::Bool, Default::Bool(false), SERVER).peer().flags(&[peer(
+    row("enableProfiling", Takes::Bool, Default::Bool(false), Live).peer().flags(&[peer(
         "profiling",
         "",
         "Profiles on the metrics server",
@@ -123,14 +121,16 @@ pub(super) const SETTINGS: &[Setting] = &[
         "MINOR",
         "Show metrics that were hidden in this version",
     )]),
-    row("admin.socket", Takes::Text, Default::Text("/run/proxier/admin.sock"), SERVER).flags(&[own(
+    row("admin.socket", Takes::Text, Default::Text("/run/proxier/admin.sock"), Live).flags(&[own(
         "admin-socket",
         "PATH",
         "Unix socket of the admin API; empty for none",
     )]),
-    row("oomScoreAdj", Takes::Int(-1000, 1000), Default::Int(-999), Restart("it is set once, at the start"))
-        .peer()
-        .flags(&[peer("oom-score-adj", "N", "Own OOM score, -1000 to 1000")]),
+    row("oomScoreAdj", Takes::Int(-1000, 1000), Default::Int(-999), Live).peer().flags(&[peer(
+        "oom-score-adj",
+        "N",
+        "Own OOM score, -1000 to 1000",
+    )]),
     row("configSyncPeriod", Takes::Duration, Default::Text("15m0s"), Live)
         .peer()
         .empty(Empty::DefaultInPeerFile)
@@ -143,37 +143,39 @@ pub(super) const SETTINGS: &[Setting] = &[
     row("syncPeriod", Takes::Duration, Default::Unset, Live),
     row("minSyncPeriod", Takes::Duration, Default::Unset, Live),
     row("verifyPeriod", Takes::Duration, Default::Text("1m0s"), Live),
-    row("conntrack.maxPerCore", Takes::Int(0, i32::MAX as i64), Default::Int(32768), SYSCTL).peer().flags(&[
+    row("conntrack.maxPerCore", Takes::Int(0, i32::MAX as i64), Default::Int(32768), Live).peer().flags(&[
         peer(
             "conntrack-max-per-core",
             "N",
             "Connections to track for each CPU core; 0 leaves the kernel's limit",
         ),
     ]),
-    row("conntrack.min", Takes::Int(0, i32::MAX as i64), Default::Int(131_072), SYSCTL)
-        .peer()
-        .flags(&[peer("conntrack-min", "N", "Connections to track at least, however many cores there are")]),
-    row("conntrack.tcpEstablishedTimeout", Takes::Duration, Default::Text("24h0m0s"), SYSCTL).peer().flags(
-        &[peer(
+    row("conntrack.min", Takes::Int(0, i32::MAX as i64), Default::Int(131_072), Live).peer().flags(&[peer(
+        "conntrack-min",
+        "N",
+        "Connections to track at least, however many cores there are",
+    )]),
+    row("conntrack.tcpEstablishedTimeout", Takes::Duration, Default::Text("24h0m0s"), Live).peer().flags(&[
+        peer(
             "conntrack-tcp-timeout-established",
             "DURATION",
             "How long idle TCP connections are tracked; 0 leaves the kernel's setting",
-        )],
-    ),
-    row("conntrack.tcpCloseWaitTimeout", Takes::Duration, Default::Text("1h0m0s"), SYSCTL).peer().flags(&[
+        ),
+    ]),
+    row("conntrack.tcpCloseWaitTimeout", Takes::Duration, Default::Text("1h0m0s"), Live).peer().flags(&[
         peer("conntrack-tcp-timeout-close-wait", "DURATION", "The same for connections in CLOSE_WAIT"),
     ]),
-    row("conntrack.tcpBeLiberal", Takes::Bool, Default::Bool(false), SYSCTL).peer().flags(&[peer(
+    row("conntrack.tcpBeLiberal", Takes::Bool, Default::Bool(false), Live).peer().flags(&[peer(
         "conntrack-tcp-be-liberal",
         "",
         "Track TCP packets outside of the window as well",
     )]),
-    row("conntrack.udpTimeout", Takes::Duration, Default::Text("0s"), SYSCTL).peer().flags(&[peer(
+    row("conntrack.udpTimeout", Takes::Duration, Default::Text("0s"), Live).peer().flags(&[peer(
         "conntrack-udp-timeout",
         "DURATION",
         "How long idle UDP flows without an answer are tracked; 0 leaves the kernel's setting",
     )]),
-    row("conntrack.udpStreamTimeout", Takes::Duration, Default::Text("0s"), SYSCTL).peer().flags(&[peer(
+    row("conntrack.udpStreamTimeout", Takes::Duration, Default::Text("0s"), Live).peer().flags(&[peer(
         "conntrack-udp-timeout-stream",
         "DURATION",
         "The same for UDP flows with answers",

@@ -104,7 +104,7 @@ fn a_difference_says_when_it_takes_effect() {
             ("logging.level", Change::Live),
             ("logging.verbosity", Change::Live),
             ("nftables.masqueradeBit", Change::Instances),
-            ("oomScoreAdj", Change::Restart("it is set once, at the start")),
+            ("oomScoreAdj", Change::Live),
             ("syncPeriod", Change::Live),
         ]
     );

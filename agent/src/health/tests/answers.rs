@@ -42,11 +42,11 @@ fn long() -> Clock {
     Box::new(move || Moment { since: Duration::ZERO, wall })
 }
 
-fn served(health: &Arc<Health>, ip: Ipv4Addr) -> (Servers, Process) {
-    let servers = Servers::start().expect("a thread");
-    let mut process = Process::new(SocketAddr::from((ip, 10256)), servers.clone(), Arc::clone(health));
-    process.try_start().expect("free");
-    (servers, process)
+fn served(health: &Arc<Health>, ip: Ipv4Addr) -> Outlet<SocketAddr> {
+    let mut process = outlet(health, &Servers::start().expect("a thread"));
+    process.want(Some(SocketAddr::from((ip, 10256))));
+    process.settle().expect("free");
+    process
 }
 
 /// Cases: core-11.50
@@ -147,8 +147,27 @@ fn a_taken_port_is_tried_again_or_ends_the_start() {
         assert!(Instant::now() < deadline, "never tried again");
         thread::sleep(Duration::from_millis(50));
     }
+    // told to move, it does; told of a place that is taken, it stays
+    let (mover, elsewhere) = (running.mover(), address());
+    let settled = |ip: Ipv4Addr, gone: Ipv4Addr| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while ask(ip, 10256, "GET /livez").is_none() || ask(gone, 10256, "GET /livez").is_some() {
+            assert!(Instant::now() < deadline, "never moved");
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    mover.listen_at(Some(SocketAddr::from((elsewhere, 10256))));
+    settled(elsewhere, ip);
+    let taken = std::net::TcpListener::bind((ip, 10256)).expect("free again");
+    mover.listen_at(Some(SocketAddr::from((ip, 10256))));
+    thread::sleep(Duration::from_millis(300));
+    assert!(ask(elsewhere, 10256, "GET /livez").is_some(), "the old place, as long as there is no new one");
+    drop(taken);
+    settled(ip, elsewhere);
     running.stop();
     assert_eq!(ask(ip, 10256, "GET /livez"), None);
+    mover.listen_at(Some(SocketAddr::from((ip, 10256))));
+    assert_eq!(ask(ip, 10256, "GET /livez"), None, "told in vain");
     drop(start_(HealthOptions { address: None, ..options }).expect("no server is wanted"));
 }
 
