@@ -23,12 +23,13 @@ pub struct Tool {
 }
 
 /// What the lab needs at run time.
-pub const TOOLS: [Tool; 5] = [
+pub const TOOLS: [Tool; 6] = [
     Tool { name: "unshare", package: "util-linux" },
     Tool { name: "ip", package: "iproute2" },
     Tool { name: "nft", package: "nftables" },
     Tool { name: "iptables-nft", package: "iptables" },
     Tool { name: "iptables-legacy", package: "iptables" },
+    Tool { name: "conntrack", package: "conntrack" },
 ];
 
 /// How long a tool may run. Only one that hangs does so, also where processors are emulated.

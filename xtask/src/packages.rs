@@ -23,6 +23,7 @@ pub(crate) const LAB: &[Tool] = &[
     Tool { name: "unshare", package: "util-linux" },
     Tool { name: "iptables-nft", package: "iptables" },
     Tool { name: "iptables-legacy", package: "iptables" },
+    Tool { name: "conntrack", package: "conntrack" },
 ];
 
 /// What the tests start beyond [`LAB`].

@@ -59,6 +59,7 @@ pub fn run(
     }
     let bystanders: BTreeSet<_> = jobs.iter().filter_map(|j| j.prediction.bystander).collect();
     let _bystanders = stage.bystanders(&bystanders)?;
+    stage.forget_flows()?;
     cast.start()?;
     let mut outcome = Outcome::default();
     if let Err(error) = cast.wait(marker) {

@@ -98,6 +98,21 @@ impl Stage {
         sockets.iter().map(start).collect()
     }
 
+    /// Has the nodes forget the connections of what ran before. Source ports come again after some ten thousand connections, and the kernel would go on
+    /// to do with such a packet what other rules said minutes ago.
+    ///
+    /// # Errors
+    /// When the tool fails.
+    pub fn forget_flows(&self) -> anyhow::Result<()> {
+        for node in &self.world.topology().nodes {
+            for family in ["ipv4", "ipv6"] {
+                let flush = || process::run("conntrack", ["-F", "-f", family], "");
+                Netns::named(node.name)?.run(flush)?.with_context(|| format!("flows of {}", node.name))?;
+            }
+        }
+        Ok(())
+    }
+
     /// A service that marks a revision of the manifests: when it answers, everything written with it is in force.
     #[must_use]
     pub fn marker(&self) -> Marker {
